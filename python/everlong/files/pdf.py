@@ -29,7 +29,14 @@ from everlong.files.pdf_notes import dictionary, entries
 
 _FEW_WORDS = 20  # on a page that shows a large picture: a scanned page may have a stamp, or a number
 _LARGE = 300_000  # pixels of a picture that may be a page
+_MOST_CHECKED = 1 << 26  # bytes of a stream
 _DEEPEST = 6  # forms within forms that are looked through for pictures
+_NO_TEXT = "has no text that can be read"
+_SHOW_TEXT = {b"Tj", b"TJ", b"'", b'"'}
+_DRAW_NOTHING = _SHOW_TEXT | set(
+    b"q Q cm w J j M d ri i gs m l c v y h re n W W* BT ET Tc Tw Tz TL Tf Tr Ts Td TD Tm T* d0 d1 CS cs SC SCN sc "
+    b"scn G g RG rg K k MP DP BMC BDC EMC BX EX".split()
+)
 # Letters by their look: ligatures, and the forms of Hebrew and Arabic letters within words.
 _BY_LOOK = re.compile("[\ufb00-\ufb06\ufb13-\ufb17\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")
 _HYPHENATED = re.compile("\xad[ \t]*\n?[ \t]*")
@@ -107,14 +114,14 @@ def _page(reader: Any, index: int, warned: _Warnings) -> tuple[str, str]:
         raise
     except Exception as error:  # of a damaged page, a library raises anything
         return "", f"cannot be read: {type(error).__name__}: {error}"[:300]
-    why = ""
-    with contextlib.suppress(Exception):
-        why = _why_not_whole(page, text, warned.told)
-    return text, why
+    return text, _tried(lambda: _why_not_whole(page, text, warned.told), "" if text.strip() else _NO_TEXT)
 
 
 def _why_not_whole(page: Any, text: str, warned: list[str]) -> str:
-    streams = [one for one in entries(page.get("/Contents")) if hasattr(one, "get_data")]
+    contents = entries(page.get("/Contents"))
+    streams = [one for one in contents if hasattr(one, "get_data")]
+    if any(isinstance(one, dict) and one not in streams for one in contents):
+        return "is damaged: a part of its content is none"
     if any("decompress" in told for told in warned) or any(map(_is_cut_short, streams)):
         return "is damaged: its text may be cut short"
     words = len(text.split())
@@ -122,20 +129,30 @@ def _why_not_whole(page: Any, text: str, warned: list[str]) -> str:
         pixels = _pixels(dictionary(page.get("/Resources")), _DEEPEST)
         if pixels >= (_LARGE if words else 1):
             return "shows a picture, which may be a scanned page: run OCR over it"
-    if words or not any(one.get_data().strip() for one in streams):
-        return ""
-    return "has no text that can be read"
+    return "" if words or _is_blank(page) else _NO_TEXT
+
+
+def _is_blank(page: Any) -> bool:
+    """Whether a page without text shows nothing else: its content draws nothing, or spaces, and makes sense."""
+    content = page.get_contents()
+    if content is None or not content.get_data().strip():
+        return True
+    operators = {operator for _, operator in content.operations}
+    return operators <= _DRAW_NOTHING and (bool(operators & _SHOW_TEXT) or b"(" not in content.get_data())
 
 
 def _is_cut_short(stream: Any) -> bool:
-    """Whether a compressed stream ends before its end. pypdf then gives what it can."""
+    """Whether a compressed stream ends before its end, or is damaged. pypdf then gives what it can."""
     if stream.get("/Filter") not in ("/FlateDecode", ["/FlateDecode"]):
         return False
     unpacker, rest, size = zlib.decompressobj(), getattr(stream, "_data", b""), 0
-    while rest and not unpacker.eof and size < 1 << 26:
-        size += len(unpacker.decompress(rest, 1 << 20))
-        rest = unpacker.unconsumed_tail
-    return not unpacker.eof and size < 1 << 26
+    try:
+        while rest and not unpacker.eof and size < _MOST_CHECKED:
+            size += len(unpacker.decompress(rest, 1 << 20))
+            rest = unpacker.unconsumed_tail
+    except zlib.error:
+        return True
+    return not unpacker.eof and size < _MOST_CHECKED
 
 
 def _pixels(resources: Any, deepest: int) -> int:
