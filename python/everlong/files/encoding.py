@@ -41,8 +41,13 @@ _NO_ENCODINGS = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "un
 _SAMPLE = 1 << 14  # bytes of words that are looked at
 _WORD = re.compile(rb"[A-Za-z]*[\x80-\xff][\x40-\x7e\x80-\xff]*")  # that is not ASCII, in any encoding
 _MOST_BITS = 11.5  # of a letter, on average over those that are not ASCII: a text that costs more is none
+_MOST_BITS_OF_WIDE = 9.5  # where any two bytes are a letter
 _SURE_BITS = 12.0  # by which it must be better than any other reading
 _FIRST = 5.0  # bits that the first one of several encodings has ahead: it is the most common
+_MOST_BESIDE = 15.0  # bits that the ASCII words beside may count, which may be markup
+_BESIDE = 1 << 12  # bytes among which they are looked for
+_ASCII_WORD = re.compile(rb"(?<![\x80-\xffA-Za-z])[A-Za-z]+(?![\x80-\xffA-Za-z])")
+_RARE, _OLD = 1.0, ("iso8859", "mac", "cp7", "cp8")  # bits that Windows has ahead of older systems
 _BROKEN = 24.0  # bits of bytes that an encoding does not know
 _IN_WORD = 7.0  # bits, for a capital letter behind a small one, or a sign between letters
 _ODD_PLACE = re.compile(
@@ -110,7 +115,7 @@ def encoding_of(stated: str) -> str:
         "".encode(found.name)  # some codecs make bytes of bytes
     except (LookupError, UnicodeError, ValueError):
         return ""
-    return "" if found.name in _NO_ENCODINGS else _LARGER.get(found.name, found.name)
+    return "" if found.name.replace("-", "_") in _NO_ENCODINGS else _LARGER.get(found.name, found.name)
 
 
 def _as_stated(data: bytes, encoding: str) -> Decoded | None:
@@ -165,11 +170,12 @@ def _without_bytes_order(data: bytes) -> Decoded | None:
     if len(sample) < 4:
         return None
     zeros = [sample[place::4].count(0) * 4 / len(sample) for place in range(4)]
+    few = max(zeros) < 0.2  # as of Chinese, whose letters alone tell which of their two bytes is the first
     names = {
         "utf-32-le": zeros[2] > 0.9 and zeros[3] > 0.9,
         "utf-32-be": zeros[0] > 0.9 and zeros[1] > 0.9,
-        "utf-16-le": zeros[1] + zeros[3] >= 9 * (zeros[0] + zeros[2]),
-        "utf-16-be": zeros[0] + zeros[2] >= 9 * (zeros[1] + zeros[3]),
+        "utf-16-le": few or zeros[1] + zeros[3] >= 9 * (zeros[0] + zeros[2]),
+        "utf-16-be": few or zeros[0] + zeros[2] >= 9 * (zeros[1] + zeros[3]),
     }
     for encoding, likely in names.items():
         if likely and len(data) % (4 if "32" in encoding else 2) == 0:
@@ -177,7 +183,7 @@ def _without_bytes_order(data: bytes) -> Decoded | None:
                 text = data.decode(encoding)
             except UnicodeDecodeError:
                 continue
-            sure = max(zeros) > 0.5 or _letter_bits(text[:_SAMPLE]) < _MOST_BITS
+            sure = max(zeros) > 0.5 or _letter_bits(text[:_SAMPLE]) < _MOST_BITS_OF_WIDE
             if sure and "\0" not in text:
                 return Decoded(text, f"encoding found by its bytes: {encoding}")
     return None
@@ -209,20 +215,27 @@ def _mostly_utf8(data: bytes) -> Decoded | None:
 
 
 def _by_letters(data: bytes, refused: UnicodeDecodeError) -> Decoded:
-    best, unsure = guessed(_sample(data), tuple(_ENCODINGS))
+    best, unsure = guessed(_sample(data), tuple(_ENCODINGS), beside=b"".join(_ASCII_WORD.findall(data[:_BESIDE])))
     if not best:
         raise NoTextError(_not_utf8(refused))
     said = f"encoding guessed from its letters: {_label(best)}"
     return _with_replaced(data, best, said + (f", or else {_label(unsure)}" if unsure else ""))
 
 
-def guessed(data: bytes, encodings: tuple[str, ...], most_bits: float = _MOST_BITS) -> tuple[str, str]:
+def guessed(
+    data: bytes, encodings: tuple[str, ...], most_bits: float = _MOST_BITS, beside: bytes = b""
+) -> tuple[str, str]:
     """Return in which encoding a text most likely is, and which other one is nearly as likely; "" for none.
 
     `encodings`: from the most common one on. `most_bits`: that a letter which is not ASCII may take on average.
+    `beside`: letters of words that are ASCII, which tell something of the language, too.
     """
     ranked = sorted(
-        (_cost(data, encoding) + (_FIRST + 0.2 * number if number else 0), encoding)
+        (
+            _cost(data, encoding, beside)
+            + (_FIRST + 0.2 * number + _RARE * encoding.startswith(_OLD) if number else 0),
+            encoding,
+        )
         for number, encoding in enumerate(encodings)
     )
     bits, best = ranked[0]
@@ -264,13 +277,23 @@ def _letter_bits(text: str) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _cost(data: bytes, encoding: str) -> float:
+def _cost(data: bytes, encoding: str, beside: bytes = b"") -> float:
     """Return how many bits the text takes in the language that it suits best among those of the encoding."""
     text = _decoded_sample(data, encoding)
     counts = collections.Counter(text.lower())
     languages = _ENCODINGS.get(encoding) or [bits for _, bits in _LANGUAGES]
     odd = len(_ODD_PLACE.findall(text)) + sum(map(_is_capital_behind_small, text, text[1:]))
-    return min(_bits(counts, bits) for bits in languages) + _IN_WORD * odd
+    more = _more_beside(beside)
+    return min(_bits(counts, bits) + more.get(bits, 0.0) for bits in languages) + _IN_WORD * odd
+
+
+@functools.lru_cache(maxsize=4)
+def _more_beside(letters: bytes) -> dict[_Bits, float]:
+    """Return how many bits ASCII letters cost more in a language than in the best one of those that are written so."""
+    counts = collections.Counter(letters.decode("ascii").lower())
+    costs = {bits: _bits(counts, bits) for bits in _LATIN}
+    least = min(costs.values())
+    return {bits: min(cost - least, _MOST_BESIDE) for bits, cost in costs.items()}
 
 
 def _is_capital_behind_small(first: str, second: str) -> bool:
@@ -343,7 +366,7 @@ def _foreign(letter: str) -> float:
     if letter in _SIGNS:
         return 9.0
     kind = unicodedata.category(letter)
-    if kind in ("Cc", "Cn", "Co", "Cs"):
+    if kind in ("Cc", "Cn", "Co", "Cs") or letter == "¤":
         return 20.0
     return 13.0 if kind[0] == "L" else 15.0
 
@@ -369,6 +392,7 @@ def _katakana() -> str:
 
 
 _LANGUAGES = tuple(_encodings())
+_LATIN = {bits for _, bits in _LANGUAGES if bits("e") < 6}
 _ENCODINGS: dict[str, list[_Bits]] = {}
 for _encoding, _language in _LANGUAGES:
     _ENCODINGS.setdefault(_encoding, []).append(_language)

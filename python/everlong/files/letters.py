@@ -33,7 +33,7 @@ ALPHABETS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("eiarntulocsdmpăfbgvîţşzhâjxkwyéqöüáó", CENTRAL),  # Romanian
     ("aieonrjskutldmvpgzcbhčšžfćđywxqéáöü", CENTRAL),  # Croatian, Slovenian
     ("eitëarnshomlkdujpgvbfqzcyçxwéö", ("cp1252", "cp1250")),  # Albanian
-    ("aeistnloukrmdvghpjbäõüfcöywzšxžqé", ("cp1257", "iso8859_15", "cp1252")),  # Estonian
+    ("aeistnloukrmdvghpjbäõüfcöywzšxžqé", BALTIC),  # Estonian
     ("aisertunoklāmdpvjzībgēcšfļūhņžķģčywxqöüé", BALTIC),  # Latvian
     ("iasoerntuklmpdjvgėyųbšžcūčįzfąhęwxqéöü", BALTIC),  # Lithuanian
     ("aeinrlıdktsmuoybügşvzhcpfçğöjâîwxéqû", ("cp1254", "cp857")),  # Turkish
