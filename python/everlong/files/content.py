@@ -6,7 +6,7 @@ import importlib
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from everlong.files import archive, compressed, mail, mailbox
+from everlong.files import archive, compressed
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
 from everlong.files.kind import HEAD, kind_of, kind_of_package
 
@@ -25,6 +25,8 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
     elif kind == "compressed":
         yield from _unpacked(data, depth)
     elif kind == "mail":
+        from everlong.files import mail, mailbox  # which no other file needs: they take longer than a note
+
         for name, message in mailbox.messages(data, suffix):
             yield from _passing_over(name, _read(mail.read(name, message), depth))
     else:

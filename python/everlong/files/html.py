@@ -14,7 +14,7 @@ from everlong.files.markup import SILENT, sections_of
 from everlong.files.plain import decoded_with_details
 
 _HEAD = 1 << 16  # bytes in which a page states its encoding
-_META = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{2,40})""", re.I)
+_META = re.compile(rb"""<meta\b[^<>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{2,40})""", re.I)
 _XML_ENCODING = re.compile(rb"""\A(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\w.:-]{2,40})""")
 _DATES = (
     ('meta[property="article:published_time"]', "content"),

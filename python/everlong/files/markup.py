@@ -211,7 +211,8 @@ class _Reading:
             own = ("[x] " if "selected" in attributes else "") + (label if label not in node.text() else "") + " "
         elif tag == "textarea" and not node.text().strip():
             own = said("placeholder")
-        self._pieces.append(own)
+        if own:
+            self._pieces.append(own)
         title = said("title").strip() if tag in _EXPLAINED else ""
         return f" ({' '.join(title.split())})" if title and title not in (own or node.text()) else ""
 

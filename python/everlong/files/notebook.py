@@ -14,6 +14,7 @@ from everlong.files.plain import decoded
 # What terminals take as colours, titles and links: ESC [ ... letter, ESC ] ... BEL, or ESC and one more.
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _PLACEHOLDER = re.compile(r"\s*<[^<>\n]*(?:\bobject\b| at 0x)[^<>\n]*>\s*")  # Python's name of what is shown elsewise
+_LONGEST_PLACEHOLDER = 1000  # characters
 # Forms of an output, as version 4 and older ones name them, in the order in which they are read.
 _FORMS = (
     *("text/plain", "text", "text/markdown", "markdown", "text/html", "html", "text/latex", "latex", "data"),
@@ -94,9 +95,9 @@ def _output(place: str, output: Any) -> Iterator[str | PassedOverError]:
     told = ""
     for form in sorted(forms, key=_rank):
         said = _said(form, forms[form])
-        if said.strip() and (not told or not _PLACEHOLDER.fullmatch(said)):
+        if said.strip() and (not told or not _is_placeholder(said)):
             told = said
-            if not _PLACEHOLDER.fullmatch(told):
+            if not _is_placeholder(told):
                 break
     yield told
     for form in forms:
@@ -104,6 +105,10 @@ def _output(place: str, output: Any) -> Iterator[str | PassedOverError]:
             yield PassedOverError(place, f"is a picture, or a film: {line_of(form)}")
         elif form.startswith(_UNTOLD) and not told:
             yield PassedOverError(place, f"is shown by a program: {line_of(form)}")
+
+
+def _is_placeholder(said: str) -> bool:
+    return len(said) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.fullmatch(said) is not None
 
 
 def _rank(form: str) -> int:
