@@ -8,7 +8,7 @@ from typing import Any
 from everlong.files.formula import formula_text
 from everlong.files.number_formats import shown
 from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.package import attribute, child_at, children, local
+from everlong.files.package import attribute, children, local
 
 _SILENT = ("pPr", "rPr", "endParaRPr", "bodyPr", "lstStyle", "tblPr", "tblGrid", "tcPr", "extLst")
 _PLACES = ("cat", "xVal")
@@ -34,8 +34,6 @@ class Drawing:
             yield from alternative(element, self._all)
         elif name == "cNvPr":
             yield from description(element)
-        elif name == "sp" and _is_number_of_slide(element):
-            return
         elif name in ("chart", "relIds"):
             yield from self.related(element)
         elif name not in _SILENT:
@@ -179,8 +177,3 @@ def _spanned(cell: Any) -> bool:
     """Return whether a cell lies below its neighbour, which spans it, and says nothing itself."""
     spanned = cell.get("hMerge") in ("1", "true")
     return spanned and not any((one.text or "").strip() for one in cell.iter() if local(one.tag) == "t")
-
-
-def _is_number_of_slide(shape: Any) -> bool:
-    found = child_at(shape, "nvSpPr", "nvPr", "ph")
-    return found is not None and found.get("type") == "sldNum"

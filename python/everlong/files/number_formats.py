@@ -1,4 +1,8 @@
-"""What a cell shows for a number: by its format, as a workbook states it. Dates are written as ISO 8601 has them."""
+"""What a cell shows for a number: by its format, as a workbook states it.
+
+Where that depends on the language of a program, one form is written: dates as ISO 8601 has them, and digits without
+groups.
+"""
 
 from __future__ import annotations
 
@@ -113,8 +117,6 @@ def _number(value: float, section: _Section) -> str | None:
     digits, _, decimals = f"{exact:f}".partition(".")
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     digits = digits.zfill(min(whole.count("0"), _MOST_DECIMALS))
-    if "," in whole.rstrip(","):
-        digits = f"{int(digits):,}" if len(digits) <= len(str(int(digits))) else digits
     return digits + (f".{decimals}" if decimals else "")
 
 

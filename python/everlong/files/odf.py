@@ -132,8 +132,8 @@ class _Reader:
                 kind = local(part.tag).partition("-")[0]
                 if kind in ("header", "footer"):
                     self._outline.begin(f"page {kind}")
-                elif any(attribute(part, name) for name in ("placeholder", "class")) or kind == "notes":
-                    continue
+                elif kind == "notes" or (attribute(part, "class") or "footer") not in ("footer", "header"):
+                    continue  # a place for a slide's own text
                 else:
                     self._outline.begin("slide master")
                 blocks = list(self.blocks([part]))

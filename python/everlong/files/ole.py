@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from everlong.files.document import Document, NoTextError
@@ -26,8 +27,5 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
 
 def _has(data: bytes, name: str) -> bool:
     """Return whether a container has a stream of that name: entries lie at multiples of their size."""
-    wanted = name.encode("utf-16-le") + b"\0\0"
-    at = data.find(wanted)
-    while at >= 0 and at % _ENTRY:
-        at = data.find(wanted, at + 1)
-    return at >= 0
+    wanted = re.compile(re.escape(name.encode("utf-16-le") + b"\0\0"), re.I)
+    return any(found.start() % _ENTRY == 0 for found in wanted.finditer(data))

@@ -16,6 +16,13 @@ from everlong.files.dates import seconds_of
 from everlong.files.document import Inner, NoTextError, line_of
 from everlong.files.package import Package, damage, local
 
+_FILES = (b"PK\x03\x04", b"%PDF", b"{\\rtf")  # that an embedded object may be
+_NOT_READ = {
+    "vbaProject": "is a program",
+    "control": "is a program",
+    "glossaryDocument": "holds pieces of text to put in, which is not shown",
+    "externalLink": "holds values of another workbook, which is not shown",
+}
 _MAIN = re.compile(r"\.main\+xml$", re.I)
 
 
@@ -72,16 +79,16 @@ class OfficePackage(Package):
         for found in dict.fromkeys(self.relationships(part).values()):
             name = posixpath.basename(found.target)
             named = ", ".join(filter(None, (place, line_of(name))))
-            if found.kind in ("package", "aFChunk"):
+            if found.kind in ("package", "aFChunk", "oleObject"):
                 data, why = self._unpacked(found.target)
                 if why:
                     self.leave_out(named, damage(why, some=False))
-                else:
+                elif found.kind != "oleObject" or data.startswith(_FILES):
                     yield Inner(named, data, posixpath.splitext(name)[1].lower().removeprefix("."))
-            elif found.kind == "oleObject":
-                self.leave_out(named, "is an embedded object: it is not read")
-            elif found.kind in ("vbaProject", "control"):
-                self.leave_out(named, "is a program: it is not read")
+                else:
+                    self.leave_out(named, "is an embedded object: it is not read")
+            elif found.kind in _NOT_READ:
+                self.leave_out(named, f"{_NOT_READ[found.kind]}: it is not read")
 
     def properties(self) -> dict[str, Any]:
         """Return title, author, and when it happened, as a Document takes them."""

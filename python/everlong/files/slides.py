@@ -22,7 +22,6 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
     authors = _authors(package, main)
     sections: list[Section] = []
     inner: list[Inner] = []
-    backgrounds: dict[str, None] = {}
     for number, slide in enumerate(
         (one for listed in ([] if root is None else children(root, "sldIdLst")) for one in listed), 1
     ):
@@ -33,9 +32,8 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
             continue
         sections.append(paragraph(place, "\n".join(_slide(package, found.target, place, authors))))
         inner += package.inner_files(found.target, place)
-        for layout in package.related(found.target, "slideLayout"):
-            backgrounds[layout] = None
-            backgrounds |= dict.fromkeys(package.related(layout, "slideMaster"))
+    masters = package.related(main, "slideMaster", "notesMaster", "handoutMaster")
+    backgrounds = [*masters, *(layout for master in masters for layout in package.related(master, "slideLayout"))]
     common = dict.fromkeys(text for part in backgrounds for text in _background(package, part))
     sections.append(paragraph("slide master", "\n".join(common)))
     inner += package.inner_files(main, "")

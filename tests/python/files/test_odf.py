@@ -236,6 +236,18 @@ def test_sheets_are_read_by_their_rows() -> None:
     ]
 
 
+def test_what_stands_on_every_slide_is_read() -> None:
+    shapes = "".join(
+        f"<draw:frame presentation:class='{name}'>{BOX.format(P.format(name))}</draw:frame>"
+        for name in ("title", "footer")
+    )
+    page = f"<style:master-page>{shapes}<draw:custom-shape>{P.format('logo')}</draw:custom-shape></style:master-page>"
+    masters = f"<office:master-styles>{page}</office:master-styles>"
+    parts = {"styles.xml": f"<office:document-styles {NAMESPACES}>{masters}</office:document-styles>"}
+    found = read(odf(f"<draw:page>{BOX.format(P.format('one'))}</draw:page>", "presentation", parts))
+    assert "\n".join(said for _, said in found.places).split() == ["one", "footer", "logo"]
+
+
 @pytest.mark.slow
 def test_repeated_cells_are_bounded_and_named(tmp_path: Path) -> None:
     """A row that is repeated to the end of a sheet, of a cell that is repeated to its edge."""

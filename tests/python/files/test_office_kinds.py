@@ -99,6 +99,7 @@ def test_opendocument_is_told_by_its_mimetype_or_its_manifest(kind: str) -> None
     ("stream", "why"),
     [
         ("EncryptedPackage", "is encrypted"),
+        ("ENCRYPTEDPACKAGE", "is encrypted"),
         ("WordDocument", "an old Word: save it as .docx"),
         ("Workbook", "an old Excel: save it as .xlsx"),
         ("Book", "an old Excel"),

@@ -30,9 +30,9 @@ def slides(
     for at, shape in enumerate(shapes, 1):
         made[f"ppt/s{at}.xml"] = f"<p:sld {NAMESPACES}><p:cSld><p:spTree>{shape}</p:spTree></p:cSld></p:sld>"
     listed = {"ppt/p.xml": [("slide", f"s{at}.xml") for at in range(1, len(shapes) + 1)], "ppt/s1.xml": list(related)}
-    listed["ppt/p.xml"] += [
-        (name.partition(".")[0], name) for name in ("authors.xml",) if f"ppt/{name}" in (parts or {})
-    ]
+    beside = (("authors", "authors.xml"), ("slideMaster", "m.xml"), ("handoutMaster", "h.xml"))
+    listed["ppt/p.xml"] += [(kind, name) for kind, name in beside if f"ppt/{name}" in (parts or {})]
+    listed["ppt/m.xml"] = [("slideLayout", "l.xml")]
     return package(made | dict(parts or {}), listed, SLIDES, strict)
 
 
@@ -112,9 +112,10 @@ def test_what_a_library_writes_is_read() -> None:
 def test_diagrams_notes_comments_and_masters_are_read() -> None:
     frame = "<p:graphicFrame><a:graphicData><dgm:relIds r:dm='rId1'/></a:graphicData></p:graphicFrame>"
     placed = "<p:sp><p:nvSpPr><p:nvPr><p:ph type='{}'/></p:nvPr></p:nvSpPr><p:txBody>{}</p:txBody></p:sp>"
-    number = placed.format("sldNum", TEXT.format("7"))
+    number = placed.format("sldNum", "<a:p><a:fld type='slidenum'><a:t>7</a:t></a:fld></a:p>")
     master = SHAPE.format(TEXT.format("w6")) + placed.format("body", TEXT.format("w9"))
     modern = "http://schemas.microsoft.com/office/powerpoint/2018/8/main"
+    handout = f"<p:cSld><p:spTree>{SHAPE.format(TEXT.format('w7'))}</p:spTree></p:cSld>"
     parts = {
         "ppt/d.xml": f"<dgm:dataModel {NAMESPACES}><dgm:pt><dgm:t>{TEXT.format('w1')}</dgm:t></dgm:pt></dgm:dataModel>",
         "ppt/n.xml": f"<p:notes {NAMESPACES}><p:spTree>{number}{SHAPE.format(TEXT.format('w2'))}</p:spTree></p:notes>",
@@ -122,19 +123,15 @@ def test_diagrams_notes_comments_and_masters_are_read() -> None:
         "ppt/c2.xml": f"<x:cmLst xmlns:x='{modern}' {NAMESPACES}><x:cm authorId='0'><x:replyLst><x:reply><x:txBody>"
         f"{TEXT.format('w5')}</x:txBody></x:reply></x:replyLst><x:txBody>{TEXT.format('w4')}</x:txBody></x:cm></x:cmLst>",
         "ppt/l.xml": f"<p:sldLayout {NAMESPACES}><p:cSld><p:spTree>{master}</p:spTree></p:cSld></p:sldLayout>",
+        "ppt/m.xml": f"<p:sldMaster {NAMESPACES}/>",
+        "ppt/h.xml": f"<p:handoutMaster {NAMESPACES}>{handout}</p:handoutMaster>",
         "ppt/authors.xml": f"<p:cmAuthorLst {NAMESPACES}><p:cmAuthor id='0' name='Ada'/></p:cmAuthorLst>",
     }
-    related = [
-        ("diagramData", "d.xml"),
-        ("notesSlide", "n.xml"),
-        ("comments", "c1.xml"),
-        ("comments", "c2.xml"),
-        ("slideLayout", "l.xml"),
-    ]
+    related = [("diagramData", "d.xml"), ("notesSlide", "n.xml"), ("comments", "c1.xml"), ("comments", "c2.xml")]
     found = read(slides([frame], parts, related))
     assert list(found.places) == [
         ("slide 1", "w1\nw2\n[comment of Ada] w3\n[comment of Ada] w4\n[comment] w5"),
-        ("slide master", "w6"),
+        ("slide master", "w7\nw6"),
     ]
 
 

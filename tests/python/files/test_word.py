@@ -252,6 +252,8 @@ def test_charts_diagrams_and_files_within_are_read() -> None:
         "word/chunk.htm": b"<html><p>w6</p></html>",
         "word/in.docx": inner,
         "word/o.bin": b"x",
+        "word/g.xml": f"<w:glossaryDocument {NAMESPACES}/>",
+        "word/p.bin": word_file(PARAGRAPH.format("w8")),
     }
     related = [
         ("chart", "charts/c.xml"),
@@ -259,11 +261,18 @@ def test_charts_diagrams_and_files_within_are_read() -> None:
         ("aFChunk", "chunk.htm"),
         ("package", "/word/in.docx"),
     ]
-    found = read(word_file(body, parts, [*related, ("oleObject", "o.bin")]))
-    assert found.words == [f"w{number}" for number in range(1, 8)]
+    found = read(
+        word_file(
+            body, parts, [*related, ("oleObject", "o.bin"), ("glossaryDocument", "g.xml"), ("oleObject", "p.bin")]
+        )
+    )
+    assert found.words == [f"w{number}" for number in range(1, 9)]
     assert "w2: w3 50%, w4 25%" in found.text
-    assert [one.name for one in found.documents] == ["", "chunk.htm", "in.docx"]
-    assert found.passed_over == {"o.bin": "is an embedded object: it is not read"}
+    assert [one.name for one in found.documents] == ["", "chunk.htm", "in.docx", "p.bin"]
+    assert found.passed_over == {
+        "o.bin": "is an embedded object: it is not read",
+        "g.xml": "holds pieces of text to put in, which is not shown: it is not read",
+    }
 
 
 @pytest.mark.parametrize("kind", ["header", "footnotes", "comments", "chart", "styles"])
