@@ -39,7 +39,8 @@ _LARGER = {
 }
 _NO_ENCODINGS = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
 _SAMPLE = 1 << 14  # bytes of words that are looked at
-_WORD = re.compile(rb"[A-Za-z]*[\x80-\xff][\x40-\x7e\x80-\xff]*")  # that is not ASCII, in any encoding
+_WORD = re.compile(rb"[\x80-\xff][\x40-\x7e\x80-\xff]*")  # from its first letter on that is not ASCII, in any encoding
+_LETTERS_BEFORE = re.compile(rb"[A-Za-z]{1,32}+\Z")
 _MOST_BITS = 11.5  # of a letter, on average over those that are not ASCII: a text that costs more is none
 _MOST_BITS_OF_WIDE = 9.5  # where any two bytes are a letter
 _SURE_BITS = 12.0  # by which it must be better than any other reading
@@ -258,7 +259,8 @@ def _sample(data: bytes) -> bytes:
     """Return words that are not ASCII, a line each: the others are the same in every encoding."""
     found, size = [], 0
     for word in _WORD.finditer(data):
-        found.append(word[0][:_SAMPLE])
+        before = _LETTERS_BEFORE.search(data[max(0, word.start() - 32) : word.start()])
+        found.append((before[0] if before else b"") + word[0][:_SAMPLE])
         size += len(found[-1])
         if size >= _SAMPLE:
             break

@@ -29,7 +29,19 @@ _ENCRYPTED = ("application/pgp-encrypted", "application/x-pkcs7-mime", "applicat
 _SIGNATURES = ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 _PGP = re.compile(r"^-----BEGIN PGP MESSAGE-----$.*?(?:^-----END PGP MESSAGE-----$|\Z)", re.M | re.S)
 _BOILERPLATE = re.compile(r"MIME|multi-?part", re.I)
-_ENRICHED = re.compile(r"<(?:param>.*?</param|/?[a-z-]{1,30})>", re.I | re.S)
+_LONGEST_CONTENT_HEADER = 4096  # characters: Python takes parameters apart in quadratic time
+_ENRICHED = re.compile(r"<(?:param>[^<]{0,500}+</param|/?[a-z-]{1,30})>", re.I | re.S)
+
+
+class _Policy(email.policy.Compat32):
+    """Cuts headers that say how a part is to be read: none that is honest is long."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:_LONGEST_CONTENT_HEADER] if name.lower().startswith("content-") else value
+
+
+_POLICY = _Policy()
 
 
 def read(name: str, data: bytes) -> Iterator[Document | Inner | PassedOverError]:
@@ -42,7 +54,7 @@ def read(name: str, data: bytes) -> Iterator[Document | Inner | PassedOverError]
 
 def parsed(data: bytes) -> Message:
     """Return a message. NoTextError for what has no header."""
-    found = email.message_from_bytes(data, policy=email.policy.compat32)
+    found = email.message_from_bytes(data, policy=_POLICY)
     if not found.keys():
         raise NoTextError("is no mail: it begins with no header")
     return found
@@ -165,7 +177,10 @@ class _Reader:
         charset = _parameter(part, "charset")
         if subtype == "html":
             markup, details = decoded_with_details(data, charset) if charset else html.markup_of(data)
-            text = html.of_page(markup).text
+            page = html.Page(markup)
+            text = page.document().text
+            for one in page.passed_over:
+                self._pass_over(f"part {self._parts}, {one.name}", str(one))
         else:
             text, details = decoded_with_details(data, charset)
             if _parameter(part, "format").lower() == "flowed":
@@ -199,7 +214,7 @@ def _unwrapped(message: Message, encoding: str) -> Message:
     """Return a message that its sender encoded as a whole, which is against the rules."""
     if not message.keys() and encoding.strip():
         message["Content-Transfer-Encoding"] = encoding
-        return email.message_from_bytes(content_of(message)[0], policy=email.policy.compat32)
+        return email.message_from_bytes(content_of(message)[0], policy=_POLICY)
     return message
 
 

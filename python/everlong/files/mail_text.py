@@ -37,15 +37,15 @@ def _decoded_header(raw: str) -> str:
 
 def _decoded_words(words: str) -> str:
     """Return encoded words behind one another. A letter's bytes may be in two of them."""
-    charset, pending, out = "", b"", ""
+    charset, pending, out = "", bytearray(), list[str]()
     for found in _ENCODED_WORD.finditer(words):
         if found[1].lower() != charset:
-            out += _text(pending, charset)
-            charset, pending = found[1].lower(), b""
+            out.append(_text(bytes(pending), charset))
+            charset, pending = found[1].lower(), bytearray()
         word = found[3].encode("utf-8", "surrogateescape")
         pending += _base64(word)[0] if found[2] in "bB" else quopri.decodestring(word.replace(b"_", b" "))
     trailing = words[len(words.rstrip()) :]
-    return out + _text(pending, charset) + trailing
+    return "".join((*out, _text(bytes(pending), charset), trailing))
 
 
 def _text(data: bytes, charset: str = "") -> str:
@@ -95,7 +95,7 @@ def _base64(raw: bytes) -> tuple[bytes, str]:
 
 def flowed(text: str, *, delete_space: bool) -> str:
     """Return text of `format=flowed` with its paragraphs in one line each."""
-    out: list[str] = []
+    out: list[list[str]] = []  # the pieces of each line
     open_depth = -1  # quotes before the line that goes on
     for line in text.split("\n"):
         depth = len(_QUOTES.match(line)[0])  # type: ignore[index]
@@ -103,8 +103,8 @@ def flowed(text: str, *, delete_space: bool) -> str:
         soft = words.endswith(" ") and words != "-- "
         told = words[:-1] if soft and delete_space else words
         if depth == open_depth and words != "-- ":
-            out[-1] += told
+            out[-1].append(told)
         else:
-            out.append(f"{'>' * depth} {told}" if depth else told)
+            out.append([f"{'>' * depth} {told}" if depth else told])
         open_depth = depth if soft else -1
-    return "\n".join(line.rstrip() for line in out)
+    return "\n".join("".join(line).rstrip() for line in out)

@@ -11,7 +11,7 @@ from everlong.files.plain import decoded_with_details
 
 _TIME = r"((?:\d+:)?\d{1,2}:\d{2})(?:[.,:]\d{1,3})?"
 _TIMES = re.compile(rf"^\s*{_TIME}\s*-->\s*{_TIME}(?:\s|$)|^{_TIME},{_TIME}\s*$")
-_VOICE = re.compile(r"<v(?:\.[^<>\s]*)?[ \t]+([^<>]*)>")
+_VOICE = re.compile(r"<v(?:\.[^<>\s]*)?[ \t]++([^<>]*)>")
 _MARKUP = re.compile(
     r"</?[ibus](?:\.[^<>\s]*)?\s*>|</?(?:c|v|ruby|em|strong|span|font|lang)(?:[.\s][^<>]*)?>|<(?:\d+:)?\d+:\d+[.,]\d+>"
     r"|\{\\[^{}]*\}|\{[A-Za-z]:[^{}]*\}|\{/?[ibus]\}",
@@ -22,7 +22,7 @@ _READING = re.compile(r"<rt(?:\.[^<>\s]*)?>(.*?)(?:</rt>|(?=</ruby>)|\Z)", re.S)
 _REFERENCE = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _ASS = re.compile(r"^(?:\[Script Info\]|\[Events\]|Dialogue:)", re.I | re.M)
 _ASS_TIME = re.compile(r"\s*(\d+:\d{1,2}:\d{2})")
-_DRAWING = re.compile(r"\{[^{}]*\\p[1-9][^{}]*\}[^{}]*")
+_DRAWING = re.compile(r"\{(?=[^{}]*\})[^{}]*\\p[1-9][^{}]*\}[^{}]*")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FIELDS = ("layer", "start", "end", "style", "name", "marginl", "marginr", "marginv", "effect", "text")
 

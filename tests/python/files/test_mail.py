@@ -338,3 +338,12 @@ def test_parts_that_lie_too_deep_are_named() -> None:
     texts, over = read(inner.as_bytes())
     assert len(texts) == 51
     assert "50 messages deep" in "".join(over.values())
+
+
+def test_what_a_page_hides_is_named() -> None:
+    texts, over = read(
+        HEAD + b"Content-Type: text/html\n\n<div style='display:none'>A sly preview</div><p>The lease</p>"
+    )
+    assert "The lease" in texts[""]
+    assert "sly" not in texts[""]
+    assert over == {"part 1, hidden text": "is not shown: 3 words"}
