@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import itertools
 import re
 import unicodedata
@@ -33,13 +34,14 @@ _HEADS = (
     re.compile(rf"\s*(?P<open>\[)?{_DATE}[,،、]?\s*{_CLOCK}{_END}"),
     re.compile(rf"\s*(?P<open>\[)?{_CLOCK}[,،、]?\s*{_DATE}{_END}"),
 )
+_DIGIT = re.compile(r"[^\d]{0,12}\d")
 _LEVELS = re.compile(r"\b(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|SEVERE)\b")
 _WHO = re.compile(r"[^:]{1,80}:(?:\s|\Z)")
 _FOUNDED = 2009  # of WhatsApp
-_LOOKED_AT = 20_000  # lines by which the order of days and months is found
+_LOOKED_AT = 4000  # lines by which the order of days and months is found
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Head:
     """What a line begins with: three numbers of a date in some order, and a time."""
 
@@ -54,14 +56,17 @@ class Head:
 
 def head_of(line: str) -> Head | None:
     """Return what a message's first line begins with; None for another line."""
-    line = _MARKS.sub("", line)
+    if not line.isascii():
+        line = _MARKS.sub("", line)
+    if _DIGIT.match(line) is None:
+        return None
     begin = line[:100]
     digits = begin if begin.isascii() else "".join(map(_ascii_digit, begin))
-    found = next((match for head in _HEADS if (match := head.match(digits))), None)
+    found = _HEADS[0].match(digits) or _HEADS[1].match(digits)
     if found is None:
         return None
     before, after = found["before"] or "", found["after"] or ""
-    half = _half_of(before) or _half_of(after)
+    half = _half_of(before) or _half_of(after) if before or after else ""
     if after and not half:
         return None
     american = bool(half) and (before or after).strip().isupper() and "/" in found["mark"]
@@ -76,6 +81,7 @@ def _ascii_digit(letter: str) -> str:
     return letter if letter.isascii() or not letter.isdecimal() else str(unicodedata.decimal(letter))
 
 
+@functools.lru_cache(maxsize=256)
 def _half_of(word: str) -> str:
     told = re.sub(r"[\W_]", "", word).lower()
     return "pm" if told in _AFTERNOON else "am" if told in _FORENOON else ""

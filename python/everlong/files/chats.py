@@ -18,6 +18,7 @@ from everlong.files.document import Document, NoTextError, PassedOverError, Sect
 from everlong.files.plain import decoded_with_details, of_text
 
 _MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_EMPTY_LINES = re.compile("\n\n+")
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -121,7 +122,8 @@ def _of_lines(text: str) -> Iterator[Document]:
             heads.append(head)
             messages.append([])
         messages[-1].append(line if head is None else head.said)
-    told = [_MARKS.sub("", "\n".join(lines)).strip() for lines in messages]
+    whole = ("\n".join(lines) for lines in messages)
+    told = [(text if text.isascii() else _MARKS.sub("", text)).strip() for text in whole]
     moments: list[datetime.datetime | None] = [None, *moments_of(heads)]
     yield from _days(zip(moments, told, strict=True))
 
@@ -137,7 +139,9 @@ def _days(told: Iterable[tuple[datetime.datetime | None, str]]) -> Iterator[Docu
     for one, messages in itertools.groupby(timed, key=lambda message: message[0]):
         head = [] if one is None else [Section("", f"{one:%A, %d %B %Y}\n")]
         sections = (
-            Section("" if moment is None else f"{moment:%Y-%m-%d %H:%M}", re.sub(r"\n+", "\n", cleaned(text)) + "\n")
+            Section(
+                "" if moment is None else moment.isoformat(" ", "minutes"), _EMPTY_LINES.sub("\n", cleaned(text)) + "\n"
+            )
             for _, moment, text in messages
         )
         yield Document(filled([*head, *sections]), happened=seconds_of(one))

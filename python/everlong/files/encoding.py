@@ -84,16 +84,17 @@ def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> Decoded:
         by_statement = _as_stated(data, found)
         if by_statement is not None:
             return by_statement
-    begin = data[:_SAMPLE]  # UTF-16 and ISO 2022 pass for UTF-8
-    odd = b"\0" in data or len(begin.translate(None, _CONTROLS)) < 0.99 * len(begin)
-    odd = odd or (b"\x1b" in data and any(escape in data for escape in _ESCAPES))
+    odd = b"\0" in data or (b"\x1b" in data and any(escape in data for escape in _ESCAPES))
+    text = None
     try:
         text = data.decode("utf-8")
         if not odd:
             return Decoded(text)
-        refused = UnicodeDecodeError("utf-8", b"", 0, 1, "zero bytes, or escape sequences")
+        refused = UnicodeDecodeError("utf-8", b"", 0, 1, "zero bytes, or escape sequences")  # which UTF-8 has, too
     except UnicodeDecodeError as error:
-        text, refused = None, error
+        refused = error
+        begin = data[:_SAMPLE]
+        odd = odd or len(begin.translate(None, _CONTROLS)) < 0.99 * len(begin)
     if not guess:
         raise refused
     if odd:
@@ -104,7 +105,7 @@ def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> Decoded:
             return Decoded(text)
         if b"\0" in data or b"\x1b" not in data:
             raise NoTextError(_not_utf8(refused))
-    return _mostly_utf8(data) or _by_letters(data, refused)
+    return _mostly_utf8(data, refused.start) or _by_letters(data, refused)
 
 
 def encoding_of(stated: str) -> str:
@@ -204,15 +205,22 @@ def _by_escapes(data: bytes) -> Decoded | None:
     return None
 
 
-def _mostly_utf8(data: bytes) -> Decoded | None:
-    """Return UTF-8 with a few bytes that are not, as where files were put together."""
-    text = data.decode("utf-8", "surrogateescape")
-    broken = len(_INVALID.findall(text))
-    valid = sum(not letter.isascii() for letter in text) - broken
-    if valid < 10 * broken:
+def _mostly_utf8(data: bytes, first: int) -> Decoded | None:
+    """Return UTF-8 with a few bytes that are not, as where files were put together. `first`: where one is."""
+    near = data[max(0, first - _SAMPLE) : first + _SAMPLE]
+    if not _is_mostly_utf8(near.decode("utf-8", "surrogateescape")):
         return None
+    text = data.decode("utf-8", "surrogateescape")
+    if not _is_mostly_utf8(text):
+        return None
+    broken = len(_INVALID.findall(text))
     mended = _INVALID.sub(lambda found: bytes([ord(found[0]) - 0xDC00]).decode("cp1252", "everlong-c1"), text)
     return Decoded(mended, f"UTF-8, but {broken:,} bytes are read as windows-1252")
+
+
+def _is_mostly_utf8(text: str) -> bool:
+    broken = len(_INVALID.findall(text))
+    return sum(not letter.isascii() for letter in text) >= 11 * broken
 
 
 def _by_letters(data: bytes, refused: UnicodeDecodeError) -> Decoded:

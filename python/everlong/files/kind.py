@@ -39,6 +39,7 @@ _MAIL = re.compile(
     rb"(?:(?:[ \t]|[A-Za-z][A-Za-z0-9-]*:)[^\n]*\n)*?(?:From|To|Subject|Date|Message-ID|MIME-Version):",
     re.I,
 )
+_NUMBER = re.compile(rb"\s*[^\n]{0,20}?[\d\x80-\xff]")  # of any script, as a time begins with
 _FLAT_ODF = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<office:document\s", re.S)
 # Readers by the content type of a package's main part: .docx, .docm, .dotx and so on differ in nothing else.
 _OFFICE = re.compile(
@@ -95,7 +96,7 @@ def kind_of(head: bytes, suffix: str) -> str:
     if suffix == "json":
         return "chats" if _CHAT_JSON.match(_text(head)) else "plain"
     if suffix in ("txt", ""):
-        return "chats" if are_messages(_text(head).splitlines()[:40]) else "plain"
+        return "chats" if _NUMBER.match(head) and are_messages(_text(head).splitlines()[:40]) else "plain"
     if suffix not in _BY_SUFFIX and suffix in CONTAINERS and _HTML.match(head):
         return "html"
     return _BY_SUFFIX.get(suffix, "plain")

@@ -53,7 +53,7 @@ class _CueReader:
             lines = self._without_head(lines)
         place, said, number = "", list[str](), 0
         for at, line in enumerate(lines):
-            times = _TIMES.match(line) if ":" in line else None
+            times = _TIMES.match(line) if ":" in line[:16] else None
             if times is None:
                 said.append(line)
                 continue
@@ -102,9 +102,12 @@ def _cue(place: str, lines: list[str]) -> Section:
 
 
 def _shown(text: str) -> str:
-    voiced = _VOICE.sub(lambda found: f" {' '.join(found[1].split())}: " if found[1].strip() else "", text)
-    read = _READING.sub(r"(\1)", _BREAK.sub(" ", voiced))
-    return _REFERENCE.sub(lambda found: html.unescape(found[0]), _MARKUP.sub("", read))
+    if "<" in text:
+        text = _VOICE.sub(lambda found: f" {' '.join(found[1].split())}: " if found[1].strip() else "", text)
+        text = _READING.sub(r"(\1)", _BREAK.sub(" ", text)) if "<rt" in text or "<br" in text.lower() else text
+    if "<" in text or "{" in text:
+        text = _MARKUP.sub("", text)
+    return _REFERENCE.sub(lambda found: html.unescape(found[0]), text) if "&" in text else text
 
 
 class _AssReader:

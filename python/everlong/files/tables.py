@@ -13,7 +13,7 @@ from everlong.files.document import Document, Section, cleaned, filled
 from everlong.files.plain import decoded_with_details
 
 _DELIMITERS = "\t;|,"  # a cell seldom has one that stands before its own
-_COMPARED = 1 << 20  # characters by which the delimiter is found
+_COMPARED = 1 << 18  # characters by which the delimiter is found
 _REREAD = 8  # times the text's length that may be read anew behind quotes that are wrong
 _LOOKED_AT = 100  # rows by which the first one is told from data
 
