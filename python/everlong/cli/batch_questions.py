@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 import time
@@ -38,7 +39,13 @@ def questions_in(file: Path) -> list[FileQuestion]:
     why.
     """
     found = []
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+    data = file.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes it
+        try:
+            data = data.decode("utf-16").encode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file}: {error}") from None
+    for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:

@@ -103,3 +103,5 @@ def _print_report(file: Path, report: ReadReport) -> None:
     print_escaped(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
     for name, why in report.passed_over:
         print_escaped(f"passed over in {file}: {name} {why}", stderr=True)
+    for name, detail in report.details:
+        print_escaped(f"{file}{f', {name}' if name else ''}: {detail}", stderr=True)

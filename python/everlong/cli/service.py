@@ -30,7 +30,10 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8321,
     keys: Annotated[Path | None, typer.Option(help="File of API keys; `everlong key` adds one.")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name under which it is reached; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            help="A name under which it is reached, with the port that a browser shows; may be given several times."
+        ),
     ] = None,
     open_memories: Annotated[int, typer.Option(help="Most memories that are open at once.", min=1)] = 8,
     host_bytes: Bytes = None,

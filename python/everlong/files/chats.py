@@ -1,115 +1,147 @@
-"""Exports of chats: ChatGPT's and Claude's conversations.json, and WhatsApp's text."""
+"""Exports of chats: of ChatGPT, Claude, Telegram, Slack and Signal as JSON, and WhatsApp's text."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from everlong.files import chat_json
+from everlong.files.chat_json import Conversation
+from everlong.files.chat_lines import head_of, moments_of
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, filled, line_of, paragraph
-from everlong.files.kind import WHATSAPP
-from everlong.files.plain import decoded, of_text
+from everlong.files.document import Document, NoTextError, PassedOverError, Section, cleaned, filled, line_of, paragraph
+from everlong.files.plain import decoded_with_details, of_text
+
+_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_EMPTY_LINES = re.compile("\n\n+")
+_BETWEEN = re.compile(r"[\s,]*")
 
 
-def read(data: bytes, suffix: str) -> Iterator[Document]:
-    """Yield a document for each conversation; of WhatsApp's text, which is one, for each day."""
-    text = decoded(data)
+def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
+    """Yield a document for each conversation; of a chat between people, for each day."""
+    text, details = decoded_with_details(data)
     if suffix != "json":
-        yield from _whatsapp(text)
+        yield from (dataclasses.replace(one, details=details) for one in _of_lines(text))
         return
+    documents = 0
+    passed_over: list[PassedOverError] = []
+    for number, one in enumerate(_items(text), 1):
+        found = _read_item(one, number)
+        for document in found:
+            if isinstance(document, PassedOverError):
+                passed_over.append(document)
+            elif document.sections:
+                documents += 1
+                yield dataclasses.replace(document, details=details)
+    if documents:
+        yield from passed_over
+    else:  # a JSON of some other kind
+        yield dataclasses.replace(of_text(text, suffix), details=details)
+
+
+def _items(text: str) -> Iterator[Any]:
+    """Yield what a list holds, or the values behind one another: in place of what is broken, a ValueError."""
+    decoder = json.JSONDecoder()
+    text = text.lstrip("\ufeff")
+    begin = _end_of_space(text, 0)
+    listed = text.startswith("[", begin)
+    at = begin + listed
+    values: list[Any] = []
+    count = 0
+    while (at := _end_of_space(text, at)) < len(text) and not (listed and text[at] == "]"):
+        try:
+            value, at = decoder.raw_decode(text, at)
+            count += 1
+        except (ValueError, RecursionError) as error:
+            value = NoTextError(f"is broken, and what is behind it is not read: {str(error)[:100]}")
+            at = len(text)
+        if not isinstance(value, dict) or chat_json.is_whole(value):
+            yield value
+        else:
+            values.append(value)
+    if len(values) < count:  # odd ones among conversations
+        yield from values
+    elif values:  # messages of one
+        yield values
+
+
+def _end_of_space(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at
+
+
+def _read_item(one: Any, number: int) -> Iterator[Document | PassedOverError]:
+    name = f"conversation {number}"
+    if isinstance(one, NoTextError):
+        yield PassedOverError(name, str(one))
+        return
+    if isinstance(one, dict):
+        title = one.get("title") or one.get("name")
+        name = line_of(title) if isinstance(title, str) and title.strip() else name
     try:
-        found = json.loads(text)
-        conversations = [_conversation(one) for one in (found if isinstance(found, list) else [found])]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a JSON of some other kind
-        conversations = [of_text(text, suffix)]
-    yield from (one for one in conversations if one.sections)
+        for found in chat_json.conversations_of(one):
+            yield from _by_day(found) if found.by_day else [_whole(found)]
+            if found.left_out:
+                yield PassedOverError(found.title or name, found.left_out)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        yield PassedOverError(name, f"is no conversation: {type(error).__name__}: {str(error)[:100]}")
 
 
-def _conversation(one: dict[str, Any]) -> Document:
-    told = list(_chatgpt(one) if "mapping" in one else _claude(one))
-    title = line_of(one.get("title") or one.get("name"))
+def _whole(found: Conversation) -> Document:
+    title = line_of(found.title)
+    said = [(who, text) for _, who, text in found.messages if text.strip()]
     sections = [
         paragraph(f"{title}, message {number}" if title else f"message {number}", f"{who}: {text}")
-        for number, (who, text) in enumerate(((who, text) for who, text in told if text.strip()), 1)
+        for number, (who, text) in enumerate(said, 1)
     ]
-    return Document(filled(sections), title=title, happened=seconds_of(one.get("create_time") or one.get("created_at")))
+    about = [paragraph(title, f"Summary: {found.summary}")] if found.summary.strip() else []
+    return Document(filled([*about, *sections]), title=title, happened=seconds_of(found.began))
 
 
-def _chatgpt(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield who said what, along the branch that the export ends with."""
-    nodes = one["mapping"]
-    current: Any = one.get("current_node") or next(reversed(nodes), None)
-    branch: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    while current in nodes and current not in seen:
-        seen.add(current)
-        branch.append(nodes[current])
-        current = nodes[current].get("parent")
-    for node in reversed(branch):
-        message = node.get("message") or {}
-        role = (message.get("author") or {}).get("role", "")
-        content = message.get("content") or {}
-        parts = content.get("parts") or [content.get("text") or ""]
-        if role in ("user", "assistant"):
-            yield role, "\n".join(part for part in parts if isinstance(part, str))
+def _by_day(found: Conversation) -> Iterator[Document]:
+    told = []
+    for when, who, text in found.messages:
+        seconds = seconds_of(when)
+        moment = None if seconds is None else datetime.datetime.fromtimestamp(seconds)
+        told.append((moment, f"{who}: {text}" if who else text))
+    for document in _days(told):
+        yield dataclasses.replace(document, title=line_of(found.title))
 
 
-def _claude(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for message in one["chat_messages"]:
-        content = message.get("content") or []
-        written = [part.get("text") or "" for part in content if part.get("type") == "text"]
-        yield str(message.get("sender", "")), message.get("text") or "\n".join(written)
+def _of_lines(text: str) -> Iterator[Document]:
+    messages: list[list[str]] = [[]]  # of lines; first what stands before any message
+    heads = []
+    for line in text.lstrip("\ufeff").split("\n"):
+        head = head_of(line)
+        if head is not None:
+            heads.append(head)
+            messages.append([])
+        messages[-1].append(line if head is None else head.said)
+    whole = ("\n".join(lines) for lines in messages)
+    told = [(text if text.isascii() else _MARKS.sub("", text)).strip() for text in whole]
+    moments: list[datetime.datetime | None] = [None, *moments_of(heads)]
+    yield from _days(zip(moments, told, strict=True))
 
 
-def _whatsapp(text: str) -> Iterator[Document]:
-    lines = text.lstrip("\ufeff").splitlines()
-    found = [WHATSAPP.match(line) for line in lines]
-    month_first = _month_first([one for one in found if one is not None])
+def _days(told: Iterable[tuple[datetime.datetime | None, str]]) -> Iterator[Document]:
+    """Yield a document for each day. What has no time belongs to what stands before it."""
     day: datetime.date | None = None
-    sections: list[Section] = []
-    for line, one in zip(lines, found, strict=True):
-        moment = None if one is None else _moment(one, month_first=month_first)
-        if moment is None or one is None:
-            if sections:  # a message may have several lines
-                sections.append(paragraph(sections[-1].place, line))
-            continue
-        if moment.date() != day:
-            if sections:
-                yield _of_day(day, sections)
-            day, sections = moment.date(), []
-        sections.append(Section(f"{moment:%Y-%m-%d %H:%M}", line[one.end() :].lstrip("\u200e") + "\n"))
-    if sections:
-        yield _of_day(day, sections)
-
-
-def _of_day(day: datetime.date | None, sections: list[Section]) -> Document:
-    head = Section("", f"{day:%A, %d %B %Y}\n" if day else "")
-    return Document(
-        filled([head, *(Section(one.place, re.sub(r"\n+", "\n", one.text)) for one in sections)]),
-        happened=seconds_of(day),
-    )
-
-
-def _month_first(found: list[re.Match[str]]) -> bool:
-    """Tell 3/5 in March from 3/5 in May: by a number that is no month, else by a clock of twelve hours."""
-    if any(int(one[1]) > 12 for one in found):
-        return False
-    return any(int(one[2]) > 12 for one in found) or any(one[7] for one in found)
-
-
-def _moment(one: re.Match[str], *, month_first: bool) -> datetime.datetime | None:
-    first, second, third, hour, minute = (int(one[number]) for number in range(1, 6))
-    if first > 31:
-        year, month, day = first, second, third
-    else:
-        year, month, day = third, *((first, second) if month_first else (second, first))
-    half = (one[7] or "").lower()
-    if half:
-        hour = hour % 12 + (12 if half.startswith("p") else 0)
-    try:
-        return datetime.datetime(year + 2000 if year < 100 else year, month, day, hour, minute)
-    except ValueError:
-        return None
+    timed = []
+    for moment, text in told:
+        day = day if moment is None else moment.date()
+        if text.strip():
+            timed.append((day, moment, text))
+    for one, messages in itertools.groupby(timed, key=lambda message: message[0]):
+        head = [] if one is None else [Section("", f"{one:%A, %d %B %Y}\n")]
+        sections = (
+            Section(
+                "" if moment is None else moment.isoformat(" ", "minutes"), _EMPTY_LINES.sub("\n", cleaned(text)) + "\n"
+            )
+            for _, moment, text in messages
+        )
+        yield Document(filled([*head, *sections]), happened=seconds_of(one))

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from everlong.files.content import PassedOverError, documents_in
-from everlong.files.document import Budget, NoTextError, UnreadableFileError
+from everlong.files.content import documents_in
+from everlong.files.document import Budget, NoTextError, PassedOverError, UnreadableFileError
 from everlong.files.records import Writer
 
 _REFUSED = (

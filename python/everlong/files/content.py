@@ -4,46 +4,63 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from everlong.files import archive, mail
-from everlong.files.document import Document, UnreadableFileError, line_of
-from everlong.files.kind import HEAD, kind_of
+from everlong.files import archive, compressed
+from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
+from everlong.files.kind import HEAD, kind_of, kind_of_package
 
 _DEEPEST = 3  # files within files
-
-
-class PassedOverError(UnreadableFileError):
-    """A part of a file that cannot be read: `name`, and the message."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(why)
-        self.name = name
 
 
 def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document | PassedOverError]:
     """Yield what the bytes of a file hold. Raises UnreadableFileError for a file that is no text."""
     kind = kind_of(data[:HEAD], suffix)
     if kind == "archive":
-        member = archive.office_reader(data)
-        if member is not None:
-            yield from archive.read_office(data, member)
-            return
-        for name, ending, found in archive.members(data):
-            yield from _within(line_of(name), found, ending, depth)
+        kind = kind_of_package(archive.opened(data)) or kind
+    if kind == "archive":
+        yield from _members(archive.members(data), depth)
+    elif kind == "tar":
+        yield from _members(archive.members_of_tar(data), depth)
+    elif kind == "compressed":
+        yield from _unpacked(data, depth)
     elif kind == "mail":
-        for name, message in mail.messages(data):
-            yield from _passing_over(name, _of_message(name, message, depth))
+        from everlong.files import mail, mailbox  # which no other file needs: they take longer than a note
+
+        for name, message in mailbox.messages(data, suffix):
+            yield from _passing_over(name, _read(mail.read(name, message), depth))
     else:
-        yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+        yield from _read(importlib.import_module(f"everlong.files.{kind}").read(data, suffix), depth)
 
 
-def _of_message(name: str, data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
-    message = mail.parsed(data)
-    yield mail.document(name, message)
-    for attached, payload in mail.attachments(message):
-        ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
-        yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
+def _members(found: Iterable[archive.Member | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:
+    for member in found:
+        if isinstance(member, PassedOverError):
+            yield member
+        else:
+            name, ending, data = member
+            yield from _within(line_of(name), data, ending, depth)
+
+
+def _unpacked(data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
+    """Yield what a compressed file holds: the members of a tar, or the one file that it is."""
+    inner, damage = compressed.unpacked(data)
+    name = line_of(compressed.name_of(data))
+    if compressed.is_tar(inner):
+        yield from _members(archive.members_of_tar(inner), depth)
+    else:
+        yield from _within(name, inner, pathlib.PurePosixPath(name).suffix.lower().removeprefix("."), depth)
+    if damage:
+        yield PassedOverError(name, damage)
+
+
+def _read(found: Iterable[Document | Inner | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:
+    """Yield what a reader found, with what the files hold that it found within its own."""
+    for one in found:
+        if isinstance(one, Inner):
+            yield from _within(one.name, one.data, one.suffix, depth)
+        else:
+            yield one
 
 
 def _within(

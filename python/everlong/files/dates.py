@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import email.utils
 import re
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|[+-]\d{2}:?\d{2})?)?")
@@ -39,4 +38,6 @@ def _parsed(stated: str) -> datetime.datetime:
     found = _ISO.match(stated)
     if found is not None:
         return datetime.datetime.fromisoformat(found[0].replace(" ", "T", 1).replace(" ", ""))
+    import email.utils  # which imports a lot
+
     return email.utils.parsedate_to_datetime(stated)

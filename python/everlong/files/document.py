@@ -23,6 +23,23 @@ class NoTextError(UnreadableFileError):
     """A file itself says that it holds no text, or is broken: it stays so until the file is another one."""
 
 
+class PassedOverError(UnreadableFileError):
+    """A part of a file that is not read: `name`, which is its place, and why. A reader yields it beside documents."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A file within a file, which the reader for its kind is to read. A reader yields it beside documents."""
+
+    name: str
+    data: bytes
+    suffix: str = ""  # the ending of its name, in small letters and without the dot
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
     """A stretch of text that is cited by one place. The sections of a document, joined, are its text."""
@@ -40,6 +57,7 @@ class Document:
     title: str = ""
     author: str = ""
     happened: float | None = None  # when it was written, or what it tells of happened; in seconds since 1970
+    details: tuple[str, ...] = ()  # what its reader assumed, or mended, as an encoding that it guessed
 
     @property
     def text(self) -> str:

@@ -7,15 +7,17 @@ fits, and never tried again: for patterns of this kind that finds every match.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 MOST_PATTERNS = 2000  # with wildcards: each is asked about each file
 _MANY = re.compile(r"\*\*+")  # a part that stands for any number of them
+_MANY_FIRST = re.compile(r"\*\*+(?:\\?/|$)")
 _ANYTHING, _NOTHING = re.compile(".*", re.DOTALL), re.compile("(?!)")
 _CLASSES = {
-    **{"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s"},
+    **{"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r" \t\n\r"},
     **{"xdigit": "0-9a-fA-F", "punct": r"!-/:-@\[-`{-~", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f"},
     **{"print": r"\x20-\x7e", "graph": r"\x21-\x7e"},
 }
@@ -50,6 +52,7 @@ class Patterns:
 
     def decided(self, path: str, *, folder: bool) -> Decided:
         """Return the number of the line that decides, and what `names` does."""
+        path = _bytes_of(path)
         parts = path.split("/")
         last = UNDECIDED
         for key in ((parts[-1], False), (path, True)):
@@ -68,7 +71,11 @@ class Patterns:
         if not text or text.startswith("#"):
             return
         named = not text.startswith("!")
-        text = text if named else text[1:]
+        try:
+            text = _bytes_of(text if named else text[1:])
+        except ValueError:  # a user's, which no name can have
+            self.refused.append(line)
+            return
         folders = text.endswith("/")
         text = text.removesuffix("/")
         anchored = "/" in text
@@ -83,6 +90,11 @@ class Patterns:
             self._wild.append((number, folders, named, _matcher(text) if anchored else _name_matcher(text)))
         except ValueError:
             self.refused.append(line)
+
+
+def _bytes_of(text: str) -> str:
+    """Return a letter for each byte, as git compares names: of other letters than ASCII a ? takes one byte."""
+    return text if text.isascii() else os.fsencode(text).decode("latin-1")
 
 
 def _without_trailing_spaces(line: str) -> str:
@@ -100,9 +112,12 @@ def _name_matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
 
 def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
     """Return what tells whether the parts of a path match. ValueError for a pattern that no name can match."""
+    wild = _WILD.search(pattern)
+    literal = pattern[: wild.start()] if wild is not None else ""
+    if literal and not literal.endswith("/") and _MANY_FIRST.match(pattern, len(literal)):
+        return functools.partial(_fits_behind, literal, _matcher(pattern[len(literal) :]))
     wanted: list[re.Pattern[str] | None] = []  # None stands for any number of parts
-    *above, last = pattern.split("/")
-    for part in (*map(_without_escape, above), last):
+    for part in _parts(pattern):
         if not _MANY.fullmatch(part):
             wanted.append(re.compile(_regex(part), re.DOTALL))
         elif not wanted or wanted[-1] is not None:
@@ -112,9 +127,24 @@ def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
     return functools.partial(_fits, tuple(wanted))
 
 
-def _without_escape(part: str) -> str:
-    """A backslash before a slash means the slash."""
-    return part[:-1] if (len(part) - len(part.rstrip("\\"))) % 2 == 1 else part
+def _fits_behind(literal: str, fits: Callable[[Sequence[str]], bool], parts: Sequence[str]) -> bool:
+    """Match what stands behind letters. Git compares these first: so a ** right behind them stands for folders, too."""
+    path = "/".join(parts)
+    return path.startswith(literal) and fits(path[len(literal) :].split("/"))
+
+
+def _parts(pattern: str) -> list[str]:
+    """Split a pattern at slashes, but for those in brackets. A backslash before a slash means the slash."""
+    parts, begin, at = [], 0, 0
+    while at < len(pattern):
+        if pattern.startswith("\\/", at) or pattern[at] == "/":
+            parts.append(pattern[begin:at])
+            at = begin = at + 1 + (pattern[at] == "\\")
+        elif pattern[at] == "[":
+            _, at = _bracket(pattern, at + 1)
+        else:
+            at += 2 if pattern[at] == "\\" else 1
+    return [*parts, pattern[begin:]]
 
 
 def _fits(wanted: Sequence[re.Pattern[str] | None], parts: Sequence[str]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
+import dataclasses
 import re
 from collections.abc import Iterator
 
+from everlong.files import encoding
 from everlong.files.dates import seconds_of
 from everlong.files.document import Budget, Document, NoTextError, Section, line_of
 from everlong.files.kind import CONTAINERS
@@ -18,18 +19,12 @@ _LONGEST_HEADING = 1000  # characters that are looked at
 _LONGEST_FRONT = 1 << 16
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 _PROSE = ("", "txt", "text", "log", "rst", "tex", "json", "jsonl", "xml", "csv", "tsv", *_MARKDOWN, *CONTAINERS)
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document]:
     """Yield the one document that a text is."""
-    yield of_text(decoded(data), suffix)
+    text, details = decoded_with_details(data)
+    yield dataclasses.replace(of_text(text, suffix), details=details)
 
 
 def of_text(text: str, suffix: str) -> Document:
@@ -51,49 +46,19 @@ def of_text(text: str, suffix: str) -> Document:
 
 
 def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
-    """Return bytes as text: UTF-8, or what they begin with, state, or look like.
+    """Return bytes as text, as `decoded_with_details` does."""
+    return decoded_with_details(data, stated, guess=guess)[0]
 
-    Raises NoTextError for what is no text, and where the encoding cannot be found out; ImportError where that takes a
-    package that is missing. Without `guess` raises
-    UnicodeDecodeError where it would be guessed, which takes time and RAM.
+
+def decoded_with_details(data: bytes, stated: str = "", *, guess: bool = True) -> tuple[str, tuple[str, ...]]:
+    """Return bytes as text: by what they begin with, what is stated of them, UTF-8, or what their letters tell. And
+    return what of that is not certain, for the details of a document.
+
+    Raises NoTextError for what is no text. Without `guess` raises UnicodeDecodeError where the encoding would be
+    guessed, which takes time and RAM.
     """
-    for mark, encoding in _BOMS:
-        if data.startswith(mark):
-            try:
-                return _lines(data.decode(encoding))
-            except UnicodeDecodeError as error:
-                raise NoTextError(_no_text(error)) from None
-    try:
-        return _lines(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        refused = error
-    if stated:
-        try:
-            return _lines(data.decode(codecs.lookup(stated).name))
-        except (UnicodeError, LookupError):
-            pass
-    if not guess:
-        raise refused
-    return _lines(_guessed(data, refused))
-
-
-def _guessed(data: bytes, refused: UnicodeDecodeError) -> str:
-    if b"\0" in data:
-        raise NoTextError(_no_text(refused))
-    try:
-        import charset_normalizer
-    except ImportError:
-        raise ImportError(
-            _no_text(refused) + "; other encodings are found out with the extra: pip install 'everlong[files]'"
-        ) from None
-    best = charset_normalizer.from_bytes(data).best()
-    if best is None:
-        raise NoTextError(_no_text(refused))
-    return str(best)
-
-
-def _no_text(error: UnicodeDecodeError) -> str:
-    return f"is not UTF-8: {error.reason} at byte {error.start:,}"
+    found = encoding.decoded(data, stated, guess=guess)
+    return _lines(found.text), (found.guess,) if found.guess else ()
 
 
 def _lines(text: str) -> str:

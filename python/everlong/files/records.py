@@ -17,6 +17,7 @@ from everlong.files.document import Document, NoTextError, ParseResult, Section,
 _LONGEST_LINE = 1 << 14  # bytes
 _LONGEST_WORDS = 1000  # characters of a name, or of what is wrong
 _MOST_PARTS = 500_000
+_MOST_DETAILS = 20  # of a document
 _BYTES_A_PART = 32  # that more parts than that must have
 _FREE_WORDS = 16 << 20  # bytes of all names, places and titles; more of them must have as many bytes of text
 _YEARS = (-62_135_596_800, 253_402_300_800)  # 1 to 9999, in seconds since 1970
@@ -32,6 +33,8 @@ class Writer:
         """Tell one document. `sections` are those to tell, one after the other."""
         happened = found.happened
         self._line({"document": found.name, "title": found.title, "author": found.author, "happened": happened})
+        for detail in found.details[:_MOST_DETAILS]:
+            self._line({"detail": detail})
         for section in sections:
             text = section.text.encode("utf-8", "replace")
             self._line({"section": section.place, "bytes": len(text)})
@@ -39,11 +42,11 @@ class Writer:
 
     def passed_over(self, name: str, why: str) -> None:
         """Tell a part that is passed over."""
-        self._line({"passed over": name, "why": why})
+        self._line({"passed over": name, "why": _one_line(why)})
 
     def error(self, why: str, *, no_text: bool = False) -> None:
         """Tell why nothing more comes. `no_text`: because of the file, and not for now alone."""
-        self._line({"error": why, "no text": no_text})
+        self._line({"error": _one_line(why), "no text": no_text})
 
     def end(self) -> None:
         """Tell that this was all."""
@@ -55,6 +58,11 @@ class Writer:
             for name, one in told.items()
         }
         self._to.write(json.dumps(short).encode() + b"\n")
+
+
+def _one_line(why: str) -> str:
+    """A library's own words may have several, and reports have a line for each file."""
+    return " ".join(why.split())
 
 
 def read(told: IO[bytes], text_bytes: int) -> ParseResult:
@@ -106,6 +114,11 @@ def _read(told: IO[bytes], text_bytes: int) -> ParseResult:
                 raise json.JSONDecodeError("cut short", "", 0)
             left -= size
             sections.append(Section(word(found["section"]), text.decode("utf-8", "replace")))
+            continue
+        if "detail" in found:
+            if about is None:
+                raise ValueError("a detail of no document")
+            about = dataclasses.replace(about, details=(*about.details, word(found["detail"]))[:_MOST_DETAILS])
             continue
         if about is not None:
             documents.append(dataclasses.replace(about, sections=tuple(sections)))

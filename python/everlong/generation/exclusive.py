@@ -53,6 +53,7 @@ class CallGuard:
       within the call itself (its streamer, its logits processors, its progress, an observer of blocks).
     - But a call of the thread that asked for a waiting answer's newest piece ends that answer, as if it had been
       closed. Any thread that has the generator may ask for the next piece. From then on the answer is that thread's.
+    - `MemoryModel.exclusive_calls` gives the frame to several calls of one thread, one after the other.
     - A signal takes the frame, too, and is refused like any call. But the thread that has the frame may send it,
       between two pieces or from within, wherever no step of the frame is under way.
     - `close` is a call like any other, and the last one: ClosedError for all later calls.
@@ -66,6 +67,7 @@ class CallGuard:
         self._require_ready = require_ready
         self._lock = threading.Lock()  # held by the call that has the frame
         self._thread: threading.Thread | None = None  # the thread of that call
+        self._several: threading.Thread | None = None  # the thread that has it for several calls, between two of them
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest streamed answer
         self._closed = False
 
@@ -76,9 +78,27 @@ class CallGuard:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Wrap a call that has the frame."""
+        if self._several is threading.current_thread():
+            self._several = None  # a call within this one is refused, as ever
+            try:
+                self._require_ready()
+                yield
+            finally:
+                self._several = threading.current_thread()
+            return
         with self._holding_lock():
             self._require_ready()
             yield
+
+    @contextlib.contextmanager
+    def several(self) -> Iterator[None]:
+        """Wrap several calls of this thread, between which no other thread's comes."""
+        with self.exclusive():
+            self._several = threading.current_thread()
+            try:
+                yield
+            finally:
+                self._several = None
 
     @contextlib.contextmanager
     def _holding_lock(self) -> Iterator[None]:

@@ -30,6 +30,9 @@ class FileTexts:
 
     texts: Sequence[FileText]
     passed_over: tuple[tuple[str, str], ...] = ()
+    details: tuple[
+        tuple[str, str], ...
+    ] = ()  # what was assumed of a text, as its encoding: name within the file, and what
 
 
 def file_texts(file: str | os.PathLike[str], *, called: str | None = None, descriptor: int | None = None) -> FileTexts:
@@ -48,7 +51,8 @@ def file_texts(file: str | os.PathLike[str], *, called: str | None = None, descr
         raise type(error)(f"{path if called is None else called} {error}") from None
     name = name_of(path if called is None else called, ending=not parsed.plain)
     texts = [FileText([one.text], name, path_of(path), one.happened, tuple(_places(one))) for one in parsed.documents]
-    return FileTexts(texts, parsed.passed_over)
+    details = tuple((one.name, detail) for one in parsed.documents for detail in one.details)
+    return FileTexts(texts, parsed.passed_over, details)
 
 
 def _places(document: Document) -> Iterable[tuple[int, str]]:

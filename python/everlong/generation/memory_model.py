@@ -484,6 +484,14 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
 
     # --- life
 
+    def exclusive_calls(self) -> contextlib.AbstractContextManager[None]:
+        """Wrap several calls of this thread, so that none of another thread comes between two of them.
+
+        `with mm.exclusive_calls():` is for who looks, and changes what depends on it. MemoryBusyError where another
+        call is at work. Within it no answer is streamed, and nothing is closed: they raise MemoryBusyError, too.
+        """
+        return self._guard.several()
+
     def text(self, block_id: int) -> str:
         """Return what a block of `memory.blocks()` says, without special tokens.
 

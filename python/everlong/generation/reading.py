@@ -43,6 +43,8 @@ class ReadReport:
     already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
     # Parts of a file that hold no text or cannot be read, as a picture in an archive: name, and why.
     passed_over: tuple[tuple[str, str], ...] = ()
+    # What was assumed of a file's texts, as an encoding that was guessed: name within the file, and what.
+    details: tuple[tuple[str, str], ...] = ()
     # Sources that were forgotten to make room, or for their age (`archive.max_bytes`, `archive.keep_for`).
     let_go: tuple[str, ...] = ()
 
@@ -94,7 +96,7 @@ class Reader:
             flags = {"again": again, "more": more or number < len(given.texts), "special_tokens": special_tokens}
             report += self._read(one, name, place, tags, told, progress, own, **flags)
         took = time.monotonic() - started
-        return dataclasses.replace(report, seconds=took, passed_over=given.passed_over)
+        return dataclasses.replace(report, seconds=took, passed_over=given.passed_over, details=given.details)
 
     def _read(
         self,

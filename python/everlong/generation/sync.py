@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import itertools
 import os
 import time
@@ -15,7 +14,8 @@ import everlong._core as _core
 from everlong.errors import EverlongError
 from everlong.files.document import NoTextError, UnreadableFileError
 from everlong.files.folder import Choice
-from everlong.files.parsing import digest_of, opened, too_large
+from everlong.files.parsing import LIMITS, opened, too_large
+from everlong.files.snapshot import snapshot
 from everlong.generation.exclusive import CallGuard, exclusive
 from everlong.generation.file_input import FileTexts, file_texts
 from everlong.generation.progress import Progress
@@ -216,13 +216,12 @@ class _Pass:
         self._on_file(found.name(path))
         try:
             with opened(file, follow_links=False) as descriptor:
-                large = too_large(os.fstat(descriptor).st_size)
-                digest = found.table[path].digest if large else digest_of(descriptor)
-                if digest != found.table[path].digest:  # it changed since the folder was looked through
-                    found.table[path] = FileState(os.fstat(descriptor).st_size, -1, digest)
-                texts = file_texts(file, descriptor=descriptor)
-                if digest_of(descriptor) != digest:
-                    raise OSError(errno.EBUSY, "changes while it is read")
+                if too_large(os.fstat(descriptor).st_size):
+                    return file_texts(file, descriptor=descriptor)  # which refuses it
+                with snapshot(descriptor, LIMITS.file_bytes) as (copy, digest):
+                    if digest != found.table[path].digest:  # it changed since the folder was looked through
+                        found.table[path] = FileState(os.fstat(copy).st_size, -1, digest)
+                    texts = file_texts(file, descriptor=copy)
         except NoTextError as error:
             why = found.unreadable[path] = str(error).removeprefix(f"{file} ")
             found.table[path] = dataclasses.replace(found.table[path], why=why)

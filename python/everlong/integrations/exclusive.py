@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from everlong.errors import MemoryBusyError
+from everlong.generation.memory_model import MemoryModel
 
 PATIENCE = 600.0  # seconds
 _POLL = 0.005  # seconds
@@ -31,6 +32,14 @@ def exclusive(call: Callable[[], Made], patience: float = PATIENCE) -> Made:
             if time.monotonic() >= end:
                 raise
         time.sleep(_POLL)
+
+
+@contextlib.contextmanager
+def exclusive_calls(memory: MemoryModel, patience: float = PATIENCE) -> Iterator[None]:
+    """Wrap several calls of this thread, once no other thread's is at work. None comes between two of them."""
+    with contextlib.ExitStack() as turn:
+        exclusive(lambda: turn.enter_context(memory.exclusive_calls()), patience)
+        yield
 
 
 def exclusive_pieces(begin: Callable[[], Generator[str]]) -> Generator[str]:

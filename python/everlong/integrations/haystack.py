@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.citations import citation, words_of
-from everlong.integrations.exclusive import exclusive
+from everlong.integrations.exclusive import exclusive, exclusive_calls
 from everlong.integrations.extras import missing
 from everlong.integrations.memory_pool import open_shared
 from everlong.memory.where import Where
@@ -60,10 +60,9 @@ class EverlongMemoryStore:
 
     def delete_all_memories(self, *, user_id: str | None = None, **args: Any) -> None:
         """Forget what was read for a user; without one everything."""
-        kept = self.memory_model.memory
-        blocks = kept.blocks() if user_id is None else kept.blocks(_source(user_id))
-        if blocks:
-            kept.forget([block.id for block in blocks])
+        with exclusive_calls(self.memory_model):
+            kept = self.memory_model.memory
+            kept.forget([block.id for block in kept.blocks(None if user_id is None else _source(user_id))])
 
     def found(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
 from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.citations import citation, name_of, words_of
 from everlong.integrations.exclusive import before_stops, exclusive, exclusive_pieces
 from everlong.integrations.extras import missing
+from everlong.integrations.table import Table
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 
@@ -229,36 +229,23 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, memory: MemoryModel, session_id: str) -> None:
         self._memory, self._session = memory, session_id
-        self._file = f"messages_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
-
-    def _stored_messages(self) -> list[dict[str, Any]]:
-        kept: list[dict[str, Any]] = json.loads(self._memory.memory.core.file(self._file) or b"[]")
-        return kept
-
-    def _keep(self, kept: list[dict[str, Any]]) -> None:
-        self._memory.memory.core.put_file(self._file, json.dumps(kept).encode())
+        self._table = Table(memory, f"messages_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json")
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # it is an attribute there, and read alone
         """All of them, oldest first."""
-        return list(messages_from_dict(self._stored_messages()))
+        return list(messages_from_dict(self._table.rows()))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Read messages into the memory, and keep them."""
-        kept = self._stored_messages()
-        for message in messages:
-            said = words_of([(message.type, message.text)])
-            if said:
-                exclusive(self._reading(said, len(kept)))
-            kept.append(message_to_dict(message))
-            self._keep(kept)
-
-    def _reading(self, text: str, number: int) -> Callable[[], object]:
-        return lambda: self._memory.read(text, source=self._session, origin=f"{self._session} {number}")
+        """Read messages into the memory, and keep them: all, or none."""
+        with self._table.change() as change:
+            for message in messages:
+                text = words_of([(message.type, message.text)])
+                change.read(text, self._session, f"{self._session} {len(change.rows)}")
+                change.rows.append(message_to_dict(message))
 
     def clear(self) -> None:
         """Forget what was read of the session, and its messages."""
-        blocks = [block.id for block in self._memory.memory.blocks(self._session)]
-        if blocks:
-            exclusive(lambda: self._memory.memory.forget(blocks))
-        self._keep([])
+        with self._table.change() as change:
+            change.outdated = {block.id for block in self._memory.memory.blocks(self._session)}
+            change.rows = []

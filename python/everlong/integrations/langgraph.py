@@ -13,6 +13,7 @@ from typing import Any
 from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
+from everlong.integrations.table import Rows, Table
 from everlong.memory.where import Where
 
 try:
@@ -56,70 +57,50 @@ class EverlongStore(BaseStore):
     supports_ttl = False
 
     def __init__(self, memory: MemoryModel) -> None:
-        self._memory = memory
-
-    # --- the table of items, a file that belongs to the memory
-
-    def _items(self) -> dict[Name, Item]:
-        rows = json.loads(self._memory.memory.core.file(_FILE) or b"[]")
-        items = [Item(value=v, key=k, namespace=n, created_at=c, updated_at=u) for n, k, v, c, u in rows]
-        return {(item.namespace, item.key): item for item in items}
-
-    def _keep(self, items: Mapping[Name, Item]) -> None:
-        rows = [
-            (one.namespace, one.key, one.value, one.created_at.isoformat(), one.updated_at.isoformat())
-            for one in items.values()
-        ]
-        self._memory.memory.core.put_file(_FILE, json.dumps(rows).encode())
+        self._memory, self._table = memory, Table(memory, _FILE)
 
     # --- operations
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several operations. All that look see what was there before."""
-        items, results = self._items(), []
-        puts: dict[Name, PutOp] = {}
-        for op in ops:
-            found: Any = None
-            if isinstance(op, GetOp):
-                found = items.get((tuple(op.namespace), op.key))
-            elif isinstance(op, SearchOp):
-                found = self._search(op, items)
-            elif isinstance(op, ListNamespacesOp):
-                found = _namespaces(op, {namespace for namespace, _ in items})
-            elif isinstance(op, PutOp):
-                puts[tuple(op.namespace), op.key] = op
-            else:
-                raise ValueError(f"{op!r} is no operation of a store")
-            results.append(found)
-        for name, put in puts.items():
-            self._put(name, put, items)
-        if puts:
-            self._keep(items)
+        """Do several operations, all or none. All that look see what was there before."""
+        several = list(ops)
+        puts = {(tuple(op.namespace), op.key): op for op in several if isinstance(op, PutOp)}
+        if not puts:
+            return self._looked(several, _items(self._table.rows()))
+        # What is no JSON is refused before anything is read.
+        told = {name: (_text(op), json.loads(json.dumps(op.value))) for name, op in puts.items()}
+        with self._table.change() as change:
+            items = _items(change.rows)
+            results = self._looked(several, items)
+            for name, (text, value) in told.items():
+                change.replace(_origin(name))
+                change.read(text, _source(name[0]), _origin(name), again=True)
+                before = items.pop(name, None)
+                if value is not None:
+                    now = datetime.datetime.now(datetime.UTC)
+                    since = now if before is None else before.created_at
+                    items[name] = Item(value=value, key=name[1], namespace=name[0], created_at=since, updated_at=now)
+            change.rows = _rows(items)
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Do as `batch`, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.batch, list(ops)))
 
-    def _put(self, name: Name, op: PutOp, items: dict[Name, Item]) -> None:
-        now = datetime.datetime.now(datetime.UTC)
-        text = "" if op.value is None else _text(op)
-        value = None if op.value is None else json.loads(json.dumps(op.value))  # refused before anything is forgotten
-        old = self._memory.memory.blocks(where=Where(origin=_origin(name)))
-        if old:
-            self._memory.memory.forget([block.id for block in old])
-        before = items.pop(name, None)
-        if value is None:
-            return
-        if text.strip():
-            exclusive(lambda: self._memory.read(text, source=_source(name[0]), origin=_origin(name), again=True))
-        items[name] = Item(
-            value=value,
-            key=name[1],
-            namespace=name[0],
-            created_at=now if before is None else before.created_at,
-            updated_at=now,
-        )
+    def _looked(self, ops: Sequence[Op], items: Mapping[Name, Item]) -> list[Result]:
+        return [self._look(op, items) for op in ops]
+
+    def _look(self, op: Op, items: Mapping[Name, Item]) -> Result:
+        """Return what an operation says of the items; None for one that changes them."""
+        if isinstance(op, GetOp):
+            return items.get((tuple(op.namespace), op.key))
+        if isinstance(op, SearchOp):
+            return self._search(op, items)
+        if isinstance(op, ListNamespacesOp):
+            return _namespaces(op, {namespace for namespace, _ in items})
+        if isinstance(op, PutOp):
+            return None
+        raise ValueError(f"{op!r} is no operation of a store")
 
     def _search(self, op: SearchOp, items: Mapping[Name, Item]) -> list[SearchItem]:
         prefix = tuple(op.namespace_prefix)
@@ -159,6 +140,18 @@ class EverlongStore(BaseStore):
             if one.origin in of:
                 best.setdefault(of[one.origin], one.score)
         return best.items()
+
+
+def _items(rows: Rows) -> dict[Name, Item]:
+    items = [Item(value=v, key=k, namespace=n, created_at=c, updated_at=u) for n, k, v, c, u in rows]
+    return {(item.namespace, item.key): item for item in items}
+
+
+def _rows(items: Mapping[Name, Item]) -> Rows:
+    return [
+        (one.namespace, one.key, one.value, one.created_at.isoformat(), one.updated_at.isoformat())
+        for one in items.values()
+    ]
 
 
 def _origin(name: Name) -> str:

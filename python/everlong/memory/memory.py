@@ -11,6 +11,7 @@ import numbers
 import os
 import reprlib
 import tempfile
+import threading
 import uuid
 import warnings
 import weakref
@@ -56,6 +57,7 @@ class Memory:
         self.core = core
         self.path = path
         self._closed = False
+        self._naming = threading.Lock()
         self._process = os.getpid()
         self._writer: weakref.ref[object] | None = None
 
@@ -99,9 +101,10 @@ class Memory:
 
     def give_id(self) -> str:
         """Give a memory of an earlier release an id. Return the one that it has then. Errors as of a change."""
-        if not self.id:
-            self.core.set_attribute(MEMORY_ID, uuid.uuid4().hex)
-        return self.id
+        with self._naming:
+            if not self.id:
+                self.core.set_attribute(MEMORY_ID, uuid.uuid4().hex)
+            return self.id
 
     @staticmethod
     def id_of(path: str | os.PathLike[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from everlong.memory.memory import Memory
 
 _TABLE = "synced.json"
+_writing = (
+    threading.RLock()
+)  # of this process: a compacting in one thread must not bring back the table of before a sync
 EMPTY = "is empty"
 
 
@@ -84,13 +88,14 @@ def _table_of(core: _core.Memory) -> dict[str, FileState]:
 
 def store_table(core: _core.Memory, table: Mapping[str, FileState]) -> None:
     """Keep the table, but for files that hold text of which the memory has nothing."""
-    held = _synced_files(core)
-    rows = {
-        path: dataclasses.astuple(seen)
-        for path, seen in table.items()
-        if seen.why or (path in held and seen.digest in held[path].blocks)
-    }
-    core.put_file(_TABLE, json.dumps(rows).encode())
+    with _writing:
+        held = _synced_files(core)
+        rows = {
+            path: dataclasses.astuple(seen)
+            for path, seen in table.items()
+            if seen.why or (path in held and seen.digest in held[path].blocks)
+        }
+        core.put_file(_TABLE, json.dumps(rows).encode())
 
 
 def drop_forgotten(core: _core.Memory) -> None:
@@ -102,5 +107,6 @@ def drop_forgotten(core: _core.Memory) -> None:
         left = without_older(info.tags)
         if len(left) < len(info.tags):
             core.blocks.set_tags(info.id, left)
-    if core.file(_TABLE):
-        store_table(core, _table_of(core))  # one that cannot be read is an empty one
+    with _writing:
+        if core.file(_TABLE):
+            store_table(core, _table_of(core))  # one that cannot be read is an empty one

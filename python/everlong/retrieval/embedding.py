@@ -20,6 +20,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryNotFoundError
 from everlong.retrieval.background import Background
+from everlong.text.spellings import as_letters
 from everlong.text.vectors import Encoder as Encoder
 from everlong.text.vectors import encoder_name as encoder_name
 from everlong.text.vectors import vectors_of
@@ -124,7 +125,7 @@ class PageEmbedder:
 
     def query(self, question: str) -> npt.NDArray[np.float32]:
         """Return the vector [D] of a question."""
-        vector: npt.NDArray[np.float32] = vectors_of(self._encoder, [question])[0]
+        vector: npt.NDArray[np.float32] = vectors_of(self._encoder, [as_letters(question)])[0]
         return vector
 
     def close(self) -> None:
@@ -161,7 +162,7 @@ class _VectorBackfill:
             for begin in range(page.begin, page.end, TOKENS_A_VECTOR):
                 first = begin - pages[0].begin
                 last = min(begin + TOKENS_A_VECTOR, page.end) - pages[0].begin
-                texts.append(self._tokenizer.decode(ids[first:last].tolist(), skip_special_tokens=True))
+                texts.append(as_letters(self._tokenizer.decode(ids[first:last].tolist(), skip_special_tokens=True)))
                 of_page.append(page.page)
                 terms.append(sorted({int(token) for token in ids[first:last]}))
         vectors = vectors_of(self._encoder, texts)

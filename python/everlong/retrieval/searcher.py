@@ -37,8 +37,9 @@ from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search
-from everlong.text.encoding import decode_text
+from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt, start_ids
+from everlong.text.spellings import spelled_otherwise
 from everlong.text.vectors import Encoder
 
 _ALL_BLOCKS = (1 << 31) - 1
@@ -109,6 +110,7 @@ class Searcher:
         self.heads.look_if_due()
         if prompt.before is not None:
             prompt = self._with_previous_turn(prompt, prompt.before)
+        prompt = self._with_other_spellings(prompt)
         question = slice(max(prompt.question.start, prompt.question.stop - _TAPPED_TOKENS), prompt.question.stop)
         layers, hidden_layers = self._tapped_layers()
         states = yield from tap_question_in_steps(self._frame, prompt.ids, question, layers, hidden_layers)
@@ -124,6 +126,28 @@ class Searcher:
         longer = prompt.behind(before[torch.from_numpy(rarest)])
         first, last = prompt.question.start, longer.question.stop
         return dataclasses.replace(longer, question=slice(first, last), before=None)
+
+    def _with_other_spellings(self, prompt: Prompt) -> Prompt:
+        """Return the prompt with words of its question once more, spelled as the memory has them (text/spellings.py).
+
+        A memory without such spellings, as nearly all are, changes nothing.
+        """
+        asked = prompt.ids[prompt.question].tolist()
+        held = dict.fromkeys(asked, True)  # whether the memory has a token; it matters not for the question's own
+
+        def holds(token: int) -> bool:
+            if token not in held:
+                ids = np.asarray([token], dtype=np.int32)
+                ranked = self._core.search.rankings(1, token_ids=ids, kinds=["lexical"])
+                held[token] = any(found.pages for found in ranked)
+            return held[token]
+
+        words = (encode(self._tokenizer, f" {word}") for word in spelled_otherwise(decode_text(self._tokenizer, asked)))
+        found = [ids for ids in words if all(map(holds, ids.tolist()))]
+        if not found:
+            return prompt
+        longer = prompt.behind(torch.cat([*found, encode(self._tokenizer, "\n")]))
+        return dataclasses.replace(longer, question=slice(prompt.question.start, longer.question.stop))
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
         """Return what a search reads of a prompt's question, by one forward of it that leaves no trace."""

@@ -44,8 +44,8 @@ MEMORY_ROUTES = (
 )
 
 
-def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
-    """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
+def application(service: Service, hosts: Collection[str] = (), sites: Collection[str] = ()) -> ASGIApp:
+    """Return the application of a service, which starts and stops with it. `hosts` and `sites` as in `Guard`."""
     hide_private_paths(service.registry.root)
     mcp = McpOverHttp(service)
 
@@ -78,7 +78,7 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
     handlers = {**expected, ClientDisconnect: _gone_response, HTTPException: _no_route, Exception: _failure_response}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
     app.state.service = service
-    return Guard(app, service.keys, service.limits, service.metrics, hosts)
+    return Guard(app, service.keys, service.limits, service.metrics, hosts, sites)
 
 
 async def _refusal_response(request: Request, error: Exception) -> Response:

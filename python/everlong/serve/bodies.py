@@ -13,6 +13,7 @@ from starlette.requests import Request
 from everlong.service_data.errors import ApiError
 
 _AT_ONCE = 1 << 16  # bytes of a body that is parsed where the requests are taken; more of them would hold the others up
+_LARGEST = (1 << 63) - 1
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 
 
@@ -35,7 +36,7 @@ def parsed_object(body: bytes, depth: int) -> dict[str, Any]:
     if depth_of(body) > depth:
         raise ApiError(400, f"the body's JSON is nested deeper than {depth}", "json_too_deep")
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_named_once)
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant, object_pairs_hook=_named_once)
         if b"\\u" in body:  # only that may spell half a surrogate pair
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
@@ -134,6 +135,16 @@ class Fields:
             raise self.wrong(field, f"a whole number from {least} to {most}")
         return value
 
+    def tokens(self, field: str, most: int) -> int | None:
+        """Return the most tokens of an answer; None where the caller sets no limit, which several clients say by -1.
+
+        Who asks for more than `most` gets that, and is told that the length ended the answer.
+        """
+        value = self.whole(field, -1, _LARGEST)
+        if value == 0:
+            raise self.wrong(field, "a whole number above 0, or -1 for no limit of yours")
+        return None if value is None or value == -1 else min(value, most)
+
     def flag(self, field: str, default: bool) -> bool:
         value = self.take(field)
         if value is None:
@@ -145,12 +156,15 @@ class Fields:
     def texts(self, field: str, most: int, *, empty: bool = False) -> tuple[str, ...]:
         """Return one text, or several, as several; () where the field is not given.
 
-        An empty list is another thing: of names it chooses nothing. It is refused, unless it may be `empty`.
+        An empty list is another thing: of names it chooses nothing. It is refused, unless it may be `empty`. Then empty
+        texts are left out of it, too.
         """
         value = self.take(field)
         if value is None:
             return ()
         several = [value] if isinstance(value, str) else value
+        if empty and isinstance(several, list):
+            several = [one for one in several if one != ""]
         if not isinstance(several, list) or not all(isinstance(one, str) and one for one in several):
             raise self.wrong(field, "text, or a list of texts")
         if not several and not empty:

@@ -36,13 +36,15 @@ async def chat_completions(request: Request) -> Response:
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     if not stream:
         return JSONResponse(_completion(head, answer_request, await whole(request, job)))
-    return Events(_chunks(head, answer_request, await first_event(job), job, with_usage=with_usage), job.cancel)
+    return Events(
+        _chunks(head, answer_request, await first_event(request, job), job, with_usage=with_usage), job.cancel
+    )
 
 
 def _request(service: Service, fields: Fields, model: str, *, stream: bool) -> AnswerRequest:
     messages = messages_of(fields.take("messages"), "messages")
     most = service.limits.answer_tokens
-    older, newer = fields.whole("max_tokens", 1, most), fields.whole("max_completion_tokens", 1, most)
+    older, newer = fields.tokens("max_tokens", most), fields.tokens("max_completion_tokens", most)
     answer_request = answer_request_of(
         fields, memory_of(model, service.loaded.name), messages, newer or older, service.limits
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -40,17 +41,36 @@ class Events(Response):
 
 async def whole(request: Request, job: Job) -> Any:
     """Return what a job returns. It is cancelled when the caller goes."""
-    watching = asyncio.create_task(_disconnected(request.receive))
-    watching.add_done_callback(lambda _: job.cancel())
-    try:
+    with _watched(request, job):
         return await job.result()
+
+
+async def first_event(request: Request, job: Job) -> Any:
+    """Return the first thing that a job tells, so that a refusal has a status of its own.
+
+    The job is cancelled when the caller goes by then: it may wait for long before it tells anything.
+    """
+    with _watched(request, job):
+        return await job.next()
+
+
+@contextlib.contextmanager
+def _watched(request: Request, job: Job) -> Iterator[None]:
+    """Wrap what waits for a job, which is cancelled when the caller goes."""
+
+    def done(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            job.cancel()
+
+    watching = asyncio.create_task(_disconnected(request.receive))
+    watching.add_done_callback(done)
+    try:
+        yield
+    except asyncio.CancelledError:  # the server gives the request up
+        job.cancel()
+        raise
     finally:
         watching.cancel()
-
-
-async def first_event(job: Job) -> Any:
-    """Return the first thing that a job tells, so that a refusal has a status of its own."""
-    return await job.next()
 
 
 async def pieces(first: Any, job: Job) -> AsyncIterator[Any]:

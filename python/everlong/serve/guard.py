@@ -50,17 +50,32 @@ class AnswerCutError(Exception):
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, limits: Limits, metrics: Metrics, hosts: Collection[str]) -> None:
-        """`hosts`: names under which the service is asked; addresses always pass."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        limits: Limits,
+        metrics: Metrics,
+        hosts: Collection[str],
+        sites: Collection[str] = (),
+    ) -> None:
+        """`hosts`: names under which the service is asked; addresses always pass.
+
+        `sites`: whose pages are the service's own, whatever Host a proxy in front of it passes: names, with a port
+        where the browser shows one.
+        """
         self._app, self._keys, self._limits, self._metrics = app, keys, limits, metrics
-        self._hosts = {host.lower() for host in hosts} | {"localhost"}
+        self._hosts = {_without_port(host.lower()) for host in hosts} | {"localhost"}
+        self._sites = frozenset(site.lower() for site in sites)
         self._tracer = _tracer()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._request(scope, receive, send)
+            # Some clients end each path with a slash. A redirect would name the host that a proxy passed.
+            path = scope["path"].rstrip("/") or "/"
+            await self._request({**scope, "path": path}, receive, send)
         else:  # there is nothing to connect to, and a page of another site may ask for it
             await send({"type": "websocket.close", "code": 1008})
 
@@ -123,15 +138,20 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_mine(host):  # the name of another site that leads here
             raise ApiError(421, f"this service is not {host[:100]!r}: --allow-host adds a name", "unknown_host")
-        if _is_foreign(headers, host) and not _opens_page(scope, headers):
-            raise ApiError(403, "requests of pages of other sites are refused", "cross_origin")
+        if not _opens_page(scope, headers) and (why := _foreign(headers, {host.lower(), *self._sites})):
+            raise ApiError(
+                403,
+                f"requests of pages of other sites are refused: {why}, and the service is asked as {host[:100]!r}. "
+                "Where that is its own page, a proxy passes another Host: let it pass the browser's, or name the "
+                "page's site with --allow-host",
+                "cross_origin",
+            )
         length = headers.get("content-length", "0")
         if not re.fullmatch("[0-9]{1,19}", length) or int(length) > most:
             raise ApiError(413, f"the body has {length[:20]} bytes: expected at most {most:,}", "body_too_large")
 
     def _is_mine(self, host: str) -> bool:
-        name = host.lower()
-        name = name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
+        name = _without_port(host.lower())
         if name in self._hosts:
             return True
         with contextlib.suppress(ValueError):
@@ -180,15 +200,22 @@ class Guard:
         return span
 
 
-def _is_foreign(headers: dict[str, str], host: str) -> bool:
-    """Return whether a page of another site, or of nobody knows which, has its visitor's browser send this."""
-    origin, referer = headers.get("origin"), headers.get("referer", "")
-    _, named, from_page = referer.partition("://")
-    return (
-        headers.get("sec-fetch-site", "none").lower() not in _OWN_PAGES
-        or (origin is not None and origin.partition("://")[2] != host)
-        or (bool(named) and from_page.partition("/")[0] != host)
-    )
+def _without_port(host: str) -> str:
+    return host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+
+
+def _foreign(headers: dict[str, str], own: Collection[str]) -> str:
+    """Return why a page of another site, or of nobody knows which, has its visitor's browser send this; "" for none.
+
+    `own`: the sites whose pages may.
+    """
+    site, origin, referer = headers.get("sec-fetch-site", "none"), headers.get("origin"), headers.get("referer", "")
+    if origin is not None and origin.partition("://")[2].lower() not in own:
+        return f"this one is of {origin[:100]!r}"
+    if site.lower() not in _OWN_PAGES:
+        return f"the browser says that this one is {site[:20]!r}"
+    _, named, page = referer.partition("://")
+    return f"this one is of {referer[:100]!r}" if named and page.partition("/")[0].lower() not in own else ""
 
 
 def _opens_page(scope: Scope, headers: dict[str, str]) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from mcp.server.mcpserver import Context
 from starlette.routing import BaseRoute
 
 from everlong.serve.mcp_tools import Tools, mcp_server
@@ -32,7 +31,6 @@ class McpOverHttp:
             yield
 
 
-def _key_of(context: Context[Any, Any]) -> Key:
-    request: Any = context.request_context.request
+def _key_of(request: Any) -> Key:
     key: Key = getattr(request.state, "key", None) or ANYONE
     return key

@@ -22,7 +22,7 @@ def serve_stdio(root: Path, loaded_model: LoadedModel | None, tokenizer: Any, en
     service = None if loaded_model is None else Service(loaded_model, root, encoder=encoder, alone=False)
     registry = MemoryRegistry(root) if service is None else service.registry
     inspector = MemoryInspector(tokenizer, encoder) if service is None else service.inspector
-    server = mcp_server(Tools(registry, inspector, lambda context: key, service))
+    server = mcp_server(Tools(registry, inspector, lambda request: key, service))
     if service is not None:
         service.start()
     try:

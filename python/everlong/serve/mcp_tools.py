@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.mcpserver.resources import ResourceSecurity
 from mcp.types import ToolAnnotations
 from starlette.concurrency import run_in_threadpool
 
@@ -18,6 +19,7 @@ from everlong.memory.where import Where
 from everlong.serve import changes
 from everlong.serve.answering import AnswerRequest
 from everlong.serve.inspector import MemoryInspector
+from everlong.serve.mcp_resources import SCHEME, listing_resources
 from everlong.serve.response_fields import everlong_field
 from everlong.serve.service import Service
 from everlong.service_data.errors import ApiError, refusal_of
@@ -43,10 +45,15 @@ class Tools:
         self,
         registry: MemoryRegistry,
         inspector: MemoryInspector,
-        key_of: Callable[[_Context], Key],
+        key_of: Callable[[Any], Key],
         service: Service | None,
     ) -> None:
-        self.shelf, self.looking, self.key_of, self.service = registry, inspector, key_of, service
+        """`key_of` returns who asks, by a request over HTTP; by None, of standard input and output."""
+        self.shelf, self.looking, self.service = registry, inspector, service
+        self.key_of_request = key_of
+
+    def key_of(self, context: _Context) -> Key:
+        return self.key_of_request(context.request_context.request)
 
     def require(self, key: Key, memory: str, *, write: bool = False) -> None:
         """Raise ApiError where the key may not see a memory, or write to it."""
@@ -138,7 +145,9 @@ class Tools:
 
 def mcp_server(tools: Tools) -> MCPServer[Any]:
     """Return the server with all tools, and the sources as resources."""
-    server: MCPServer[Any] = MCPServer("everlong", instructions=_SAYS, log_level="WARNING")
+    server: MCPServer[Any] = MCPServer(
+        "everlong", instructions=_SAYS, log_level="WARNING", middleware=[listing_resources(tools)]
+    )
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     adds = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     removes = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -170,7 +179,10 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
         """Let the memory's own model answer a question, with what came back for it."""
         return await _tried(tools.ask, tools.key_of(ctx), memory, question, max_tokens, _gone_of(ctx))
 
-    @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
+    # A source's name is no path: no file is opened by it. It may have slashes, and need not spell them out.
+    unchecked = ResourceSecurity(exempt_params={"source"})
+
+    @server.resource(f"{SCHEME}{{memory}}/{{+source}}", mime_type="text/plain", security=unchecked)
     async def source(memory: str, source: str, ctx: _Context) -> str:
         """The text of a source."""
         return await _tried(tools.text_of, tools.key_of(ctx), memory, source, wrong=ResourceError)

@@ -11,8 +11,9 @@ from everlong.service_data.errors import ApiError
 from everlong.service_data.limits import Limits
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_TEXT_PARTS = ("text", "input_text", "output_text")
-_SEEDS = (1 << 63) - 1
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}  # and what has it
+_SEEDS = 1 << 63
+_ANY_SEED = -1  # of llama.cpp and its kin: draw one
 _GREEDY = 1e-4  # below this temperature numbers of 32 bits overflow, and the likeliest token is taken anyway
 
 
@@ -27,7 +28,10 @@ def message_of(value: Any, field: str) -> dict[str, str]:
         )
     if value.get("tool_calls") or value.get("function_call"):
         raise ApiError(400, f"{field}: calls of tools are not supported", "unsupported_parameter", param=field)
-    return {"role": role, "content": _text_of(value.get("content"), f"{field}.content")}
+    text = _text_of(value.get("content"), f"{field}.content")
+    if role == "assistant" and not text:  # an answer that refuses says so beside its content
+        text = _text_of(value.get("refusal"), f"{field}.refusal")
+    return {"role": role, "content": text}
 
 
 def messages_of(value: Any, field: str) -> list[dict[str, str]]:
@@ -64,12 +68,17 @@ def answer_request_of(
         limits.default_tokens if tokens is None else tokens,
         temperature,
         top_p,
-        fields.whole("seed", 0, _SEEDS),
+        _seed(fields.whole("seed", -_SEEDS, _SEEDS - 1)),
         fields.texts("stop", 4, empty=True),
         recall,
         Where(source=sources, tags=tags),
         fields.text("user"),
     )
+
+
+def _seed(given: int | None) -> int | None:
+    """Return a seed as a generator of random numbers takes it; None where one is to be drawn."""
+    return None if given is None or given == _ANY_SEED else given % _SEEDS
 
 
 def _text_of(content: Any, field: str) -> str:
@@ -78,15 +87,19 @@ def _text_of(content: Any, field: str) -> str:
     if isinstance(content, str):
         text = content
     elif isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        for part in content:
-            if part.get("type") not in _TEXT_PARTS or not isinstance(part.get("text"), str):
-                kind = str(part.get("type"))[:40]
-                raise ApiError(400, f"{field}: {kind!r} is not supported, only text", "unsupported_value", param=field)
-        text = "".join(part["text"] for part in content)
+        text = "".join(_part_text(part, field) for part in content)
     else:
         raise ApiError(400, f"{field}: expected text, or a list of parts", "invalid_value", param=field)
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ApiError(400, f"{field} has half a surrogate pair", "invalid_value", param=field) from None
+    return text
+
+
+def _part_text(part: dict[str, Any], field: str) -> str:
+    kind = str(part.get("type"))[:40]
+    text = part.get(_TEXT_PARTS.get(kind, ""))
+    if not isinstance(text, str):
+        raise ApiError(400, f"{field}: {kind!r} is not supported, only text", "unsupported_value", param=field)
     return text

@@ -36,7 +36,7 @@ async def create_response(request: Request) -> Response:
     store, previous = fields.flag("store", True), fields.text("previous_response_id")
     memory = memory_of(model, service.loaded.name)
     messages, state = await run_in_threadpool(_messages, service, fields, key, memory, previous)
-    tokens = fields.whole("max_output_tokens", 1, service.limits.answer_tokens)
+    tokens = fields.tokens("max_output_tokens", service.limits.answer_tokens)
     answer_request = dataclasses.replace(
         answer_request_of(fields, memory, messages, tokens, service.limits), state=state
     )
@@ -48,7 +48,7 @@ async def create_response(request: Request) -> Response:
         await run_in_threadpool(service.quotas.require_bytes, key, size)
     job = service.ask(key, answer_request)
     if stream:
-        return Events(_events(made, await first_event(job), job), job.cancel)
+        return Events(_events(made, await first_event(request, job), job), job.cancel)
     answer = await whole(request, job)
     return JSONResponse(await run_in_threadpool(made.store, answer))
 

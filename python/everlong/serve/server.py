@@ -41,9 +41,12 @@ class Server(uvicorn.Server):
 def configured(
     service: Service, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = (), *, graceful: int = 30
 ) -> uvicorn.Config:
-    """Return how a service is served. `hosts` as in `Guard`; `graceful`: seconds in which answers under way end."""
+    """Return how a service is served. `hosts` as in `Guard`, and their pages are its own.
+
+    `graceful`: seconds in which answers under way end.
+    """
     return uvicorn.Config(
-        application(service, (*hosts, host)),
+        application(service, (*hosts, host), hosts),
         host=host,
         port=port,
         http=connections_within(service.limits),

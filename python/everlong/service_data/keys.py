@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import hmac
 import json
@@ -10,12 +12,13 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from everlong.service_data.errors import ApiError, too_many
 from everlong.service_data.names import memory_name
+from everlong.service_data.service_folder import sync
 
 _PREFIX = "el-"
 _ANY = "*"
@@ -115,10 +118,9 @@ def hash_of(secret: str) -> str:
 def load_keys(file: Path) -> Keys:
     """Load keys from a file of JSON. ValueError names what is wrong with it."""
     try:
-        rows = json.loads(file.read_bytes())["keys"]
-        keys = tuple(map(_key_of, rows))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f'{file}: expected {{"keys": [{{"name": ..., "hash": ...}}]}}: {error}') from None
+        keys = tuple(map(_key_of, _rows(file)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from None
     names = [key.name for key in keys]
     if not keys or len(set(names)) < len(names):
         raise ValueError(f"{file}: expected at least one key, each with a name of its own")
@@ -126,20 +128,52 @@ def load_keys(file: Path) -> Keys:
 
 
 def add_key(file: Path, name: str, **may: Any) -> str:
-    """Make a key, add its hash to the file, and return it: nobody can read it there again."""
+    """Make a key, add its hash to the file, and return it: nobody can read it there again.
+
+    Any number of threads and processes may, at the same time.
+    """
     secret = _PREFIX + secrets.token_urlsafe(32)
-    rows = json.loads(file.read_bytes())["keys"] if file.exists() else []
-    if any(row.get("name") == name for row in rows):
-        raise ValueError(f"{file} has a key {name!r}: take that out first, or choose another name")
     key = _key_of({"name": name, "hash": hash_of(secret), **may})
     row = {field: value for field, value in dataclasses.asdict(key).items() if value is not None}
-    beside = file.with_name(file.name + ".new")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
-        json.dump({"keys": [*rows, row]}, written, indent=2)
-        written.flush()
-        os.fsync(written.fileno())
-    beside.replace(file)
+    file = file.resolve()
+    with _changing(file):
+        rows = _rows(file) if file.exists() else []
+        if any(one.get("name") == name for one in rows):
+            raise ValueError(f"{file} has a key {name!r}: take that out first, or choose another name")
+        beside = file.with_name(file.name + ".new")
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as written:
+            json.dump({"keys": [*rows, row]}, written, indent=2)
+            written.flush()
+            os.fsync(written.fileno())
+        beside.replace(file)
+        sync(file.parent)
     return secret
+
+
+@contextlib.contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    """Wrap a look at a file and its replacement, so that nobody else's comes in between.
+
+    What is locked stands beside it: the file itself is another one afterwards.
+    """
+    lock = os.open(file.with_name(file.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """Return what a file says of its keys. ValueError for one that is damaged."""
+    try:
+        rows = json.loads(file.read_bytes())["keys"]
+        if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+            return rows
+        wrong: object = "it has something else"
+    except (KeyError, TypeError, ValueError) as error:
+        wrong = error
+    raise ValueError(f'{file}: expected {{"keys": [{{"name": ..., "hash": ...}}]}}: {wrong}')
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from everlong.service_data.errors import ApiError
 
 _MEMORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LONGEST = 200  # bytes of a file's name
+# By general category: control characters, halves of surrogate pairs, ends of lines and paragraphs. Spaces of all kinds,
+# joiners, and letters that this Python does not know yet, are in names that systems make.
+_NO_LETTERS = frozenset(("Cc", "Cs", "Zl", "Zp"))
+_TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))  # what makes text read another way
 
 
 def memory_name(name: object) -> str:
@@ -25,12 +30,9 @@ def memory_name(name: object) -> str:
 
 def file_name(name: str) -> str:
     """Return the name of an uploaded file. ApiError for a path, control characters and what is too long."""
-    whole = name.isprintable() and name.strip() not in ("", ".", "..") and not set(name) & set("/\\")
-    try:
-        whole = whole and len(name.encode()) <= _LONGEST
-    except UnicodeEncodeError:
-        whole = False
-    if not whole:
+    whole = name.strip() not in ("", ".", "..") and _TURNING.isdisjoint(name) and set("/\\").isdisjoint(name)
+    whole = whole and _NO_LETTERS.isdisjoint(map(unicodedata.category, name))
+    if not whole or len(name.encode()) > _LONGEST:
         raise ApiError(
             400,
             f"{name[:80]!r} is no name of a file: expected at most {_LONGEST} bytes without '/' and control characters",

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from everlong.cli import app as cli_app
 from everlong.cli.app import app
+from everlong.cli.batch_questions import questions_in
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.progress import track_tokens
 from everlong.memory import Memory
@@ -453,6 +454,18 @@ def test_a_line_that_is_no_question_is_told_before_a_model_is_loaded(
     assert result.exit_code == 1
     assert str(result.exception).startswith(f"{file}, line 3: ")
     assert why in str(result.exception)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_questions_are_read_as_editors_write_them(encoding: str, tmp_path: Path) -> None:
+    file, asked = tmp_path / "questions.jsonl", ["Wer fährt?", "One\u2028line?"]
+    mark = "" if encoding in ("utf-8", "utf-8-sig", "utf-16") else "\ufeff"
+    lines = [json.dumps({"question": one}, ensure_ascii=False) for one in asked]
+    file.write_bytes((mark + "\r\n".join(lines)).encode(encoding))
+    assert [one.question for one in questions_in(file)] == asked
+    file.write_bytes(file.read_bytes()[:-1] if "16" in encoding else b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"questions\.jsonl"):
+        questions_in(file)
 
 
 def test_one_question_or_a_file_of_them(two_sources: Path, tmp_path: Path) -> None:

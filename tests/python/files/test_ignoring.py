@@ -169,7 +169,8 @@ def test_junk_in_a_gitignore_hides_no_other_line(tmp_path: Path) -> None:
     ]
     (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbfb.txt\n" + b"\n".join(junk))
     found = listed(tmp_path, Choice())
-    assert [os.fsencode(file.path) for file in found.files] == [b"keep.txt"]
+    kept = [b"e\xc3\xa9.txt", b"keep.txt"]  # for git, a ? takes one byte
+    assert [os.fsencode(file.path) for file in found.files] == kept
     assert "4 lines that are not obeyed" in found.unreadable[".gitignore"]
 
 

@@ -400,3 +400,39 @@ def ids_of(memory: everlong.Memory) -> list[int]:
     assert tokens == memory.core.blocks.stream_end(0)
     ids: list[int] = memory.core.blocks.token_ids(0, 0, tokens).tolist()
     return ids
+
+
+def test_several_calls_of_a_thread_are_not_parted_by_another(mm, elsewhere) -> None:
+    with mm.exclusive_calls():
+        for name, call in CALLS.items():
+            with pytest.raises(everlong.MemoryBusyError):
+                elsewhere(call, mm)
+            if name not in ("stream", "close"):
+                call(mm)
+                with pytest.raises(everlong.MemoryBusyError):
+                    elsewhere(mm.find, QUESTION)
+        for name in ("stream", "close"):  # a streamed answer has the frame for as long as its generator likes
+            with pytest.raises(everlong.MemoryBusyError):
+                CALLS[name](mm)
+        with mm.exclusive_calls():
+            mm.find(QUESTION)
+        with pytest.raises(everlong.MemoryBusyError):
+            elsewhere(mm.find, QUESTION)
+    elsewhere(mm.find, QUESTION)
+    with pytest.raises(ZeroDivisionError), mm.exclusive_calls():
+        1 / 0  # noqa: B018
+    elsewhere(mm.find, QUESTION)
+
+
+def test_within_several_calls_a_call_within_a_call_is_refused(mm) -> None:
+    refused = []
+
+    def progress(read: int, total: int | None) -> None:
+        with pytest.raises(everlong.MemoryBusyError):
+            mm.find(QUESTION)
+        refused.append(read)
+
+    with mm.exclusive_calls():
+        mm.read(TEXT[:300], source="more", progress=progress)
+        assert mm.find(QUESTION, k=1)
+    assert refused

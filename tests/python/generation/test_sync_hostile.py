@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.files import parsing
+from everlong.files import parsing, snapshot
 from everlong.files.parsing import Limits
+from everlong.generation import sync
 from everlong.memory.origins import origin_of, spelled, unspelled
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 
@@ -285,7 +288,37 @@ def test_the_digest_is_of_the_bytes_that_are_read(tmp_path: Path) -> None:
             assert held(mm)["a.txt"] == first
 
 
-def test_a_file_that_changes_while_it_is_parsed_stays_as_it_was_read(
+@pytest.mark.parametrize("size", [1, LONG])
+def test_a_file_that_is_another_one_only_while_it_is_parsed_is_read_as_it_was_hashed(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    file = fill(folder)[0]
+    true, draft = (word + " " * (size - 1) + random_text(80, seed=seed) for word, seed in (("t", 7), ("d", 8)))
+    file.write_text(true)
+    about = file.stat()
+    real = sync.file_texts
+
+    def parsed(path: Any, **how: Any) -> Any:
+        if Path(path) != file:
+            return real(path, **how)
+        file.write_text(draft)
+        try:
+            return real(path, **how)
+        finally:
+            file.write_text(true)
+            os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    with open_model() as mm:
+        with monkeypatch.context() as patched:
+            patched.setattr(sync, "file_texts", parsed)
+            mm.sync(folder)
+        assert held(mm)["n0.txt"] == true
+        assert mm.sync(folder).kept == 3
+        assert held(mm)["n0.txt"] == true
+
+
+def test_a_file_that_changes_while_it_is_copied_stays_as_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "notes"
@@ -294,15 +327,32 @@ def test_a_file_that_changes_while_it_is_parsed_stays_as_it_was_read(
         mm.sync(folder)
         before = held(mm)
         file.write_text("half of it is ")
-        real = parsing.of_text
+        real = os.memfd_create
 
-        def changing(text: str, suffix: str) -> Any:
+        def changing(*args: Any) -> int:
+            made = real(*args)
+            monkeypatch.setattr(snapshot.os, "write", written)
+            return made
+
+        def written(descriptor: int, piece: bytes) -> int:
+            monkeypatch.undo()
             file.write_text("another text by now")
-            return real(text, suffix)
+            return os.write(descriptor, piece)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(parsing, "of_text", changing)
-            assert mm.sync(folder).unreadable == {"n0.txt": "changes while it is read"}
+        monkeypatch.setattr(snapshot.os, "memfd_create", changing)
+        assert mm.sync(folder).unreadable == {"n0.txt": "changes while it is read"}
         assert held(mm) == before
         assert mm.sync(folder).changed == ("n0.txt",)
         assert held(mm)["n0.txt"] == "another text by now"
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, 3_000_000])
+@pytest.mark.parametrize("most", [5, 1 << 20, 1 << 30])
+def test_a_copy_is_of_the_bytes_of_its_digest(size: int, most: int, tmp_path: Path) -> None:
+    data = random.Random(size).randbytes(size)
+    (tmp_path / "a").write_bytes(data)
+    with open(tmp_path / "a", "rb") as file, snapshot.snapshot(file.fileno(), most) as (copy, digest):
+        there = os.pread(copy, size + 1, 0)
+        assert there == data[: most + 1]
+        assert digest == hashlib.sha256(there).hexdigest()
+        assert os.fstat(copy).st_size == len(there)

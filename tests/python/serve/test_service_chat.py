@@ -183,7 +183,7 @@ def test_nothing_of_a_question_stays_in_the_memory(service: Running, client: ope
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"seed": -1}, "seed"),
+        ({"seed": 1 << 63}, "seed"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),

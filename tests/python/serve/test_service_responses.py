@@ -101,7 +101,7 @@ def test_what_is_not_kept_is_not_there_and_what_is_deleted_is_gone(client: opena
         {"background": True},
         {"include": ["file_search_call.results"]},
         {"text": {"format": {"type": "json_object"}}},
-        {"max_output_tokens": 10**9},
+        {"max_output_tokens": 0},
         {"extra_body": {"conversation": "c"}},
     ],
 )

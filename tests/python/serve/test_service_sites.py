@@ -9,6 +9,7 @@ import pytest
 
 from everlong.serve.guard import Guard
 from everlong.serve.metrics import Metrics
+from everlong.service_data.errors import ApiError
 from everlong.service_data.keys import Keys
 from everlong.service_data.limits import Limits
 
@@ -26,6 +27,8 @@ def asked(
     limits: Limits | None = None,
     pause: float = 0.0,
     kind: str = "http",
+    sites: tuple[str, ...] = (),
+    host: str = HOST,
 ) -> tuple[int, bytes]:
     """Return the status that a request gets, and the body that came through to the application."""
     came: list[bytes] = []
@@ -48,7 +51,7 @@ def asked(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    given = [("host", HOST), *(headers.items() if isinstance(headers, dict) else headers)]
+    given = [*([("host", host)] if host else []), *(headers.items() if isinstance(headers, dict) else headers)]
     path, _, query = path.partition("?")
     scope = {
         "type": kind,
@@ -58,7 +61,7 @@ def asked(
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given],
     }
-    guard = Guard(application, Keys(()), limits or Limits(), Metrics(), ())
+    guard = Guard(application, Keys(()), limits or Limits(), Metrics(), sites, sites)
     try:
         asyncio.run(guard(scope, receive, send))
     except Exception as error:  # the application's framework answers for it
@@ -101,6 +104,46 @@ def test_a_browser_that_says_no_more_than_the_page_it_comes_from_is_refused() ->
     assert asked("/v1/memories/lib/export", {"referer": "https://evil.example/page"})[0] == 403
     assert asked("/v1/memories/lib/export", {"referer": f"http://{HOST}/"})[0] == 200
     assert asked("/v1/memories/lib/export", {"referer": "about:blank"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://memory.example.org", "sec-fetch-site": "same-origin"}, 200),
+        ({"origin": "https://Memory.Example.org"}, 200),
+        ({"origin": "https://memory.example.org:8443", "referer": "https://memory.example.org:8443/"}, 200),
+        ({"referer": "https://memory.example.org/"}, 200),
+        ({"origin": "https://memory.example.org", "sec-fetch-site": "same-site"}, 403),
+        ({"origin": "https://memory.example.org:9999"}, 403),
+        ({"origin": "https://evil.memory.example.org"}, 403),
+        ({"origin": "https://memory.example.org", "referer": "https://evil.example/memory.example.org"}, 403),
+        ({"origin": "https://localhost"}, 403),
+    ],
+)
+def test_the_page_behind_a_proxy_is_the_services_own_where_its_site_is_named(
+    headers: dict[str, str], status: int
+) -> None:
+    sites = ("memory.example.org", "memory.example.org:8443")
+    assert asked("/v1/models", headers, sites=sites)[0] == status
+    assert asked("/v1/models", headers)[0] == 403
+    for host in (*sites, "memory.example.org:8000"):
+        assert asked("/v1/models", [("host", host)], sites=sites, host="")[0] == 200
+    assert asked("/v1/models", [("host", "memory.example.org")], host="")[0] == 421
+
+
+def test_a_refused_page_is_told_why() -> None:
+    with pytest.raises(ApiError) as refused:
+        Guard(_nothing, Keys(()), Limits(), Metrics(), ())._require(
+            {"method": "POST", "path": "/v1/models", "headers": [], "query_string": b""},
+            {"host": HOST, "origin": "https://memory.example.org", "sec-fetch-site": "same-origin"},
+            1,
+        )
+    for told in ("'https://memory.example.org'", repr(HOST), "proxy", "--allow-host"):
+        assert told in refused.value.message
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    pass
 
 
 @pytest.mark.parametrize("path", PATHS)

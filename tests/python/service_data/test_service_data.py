@@ -7,6 +7,8 @@ import json
 import re
 import sqlite3
 import tempfile
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from everlong.service_data.names import file_name, memory_name
 from everlong.service_data.records import Records
 from everlong.service_data.spool import ReadingJob, Spool, TextMetadata
 from everlong.service_data.stored_responses import StoredResponses
+from support.processes import PROCESSES
 
 
 @pytest.mark.parametrize(
@@ -253,3 +256,70 @@ def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version=99")
     with pytest.raises(ValueError, match="another release"):
         Records(tmp_path / "r")
+
+
+def _add_some(file: Path, number: int) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        secrets = list(pool.map(lambda n: add_key(file, f"k{number}-{n}"), range(8)))
+    file.with_name(f"printed {number}").write_text("\n".join(secrets))
+
+
+@pytest.mark.slow
+def test_every_key_that_was_printed_is_in_the_file(tmp_path: Path) -> None:
+    file, link = tmp_path / "keys.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    processes = [PROCESSES.Process(target=_add_some, args=(link if n % 2 else file, n)) for n in range(4)]
+    for one in processes:
+        one.start()
+    for one in processes:
+        one.join()
+    assert [one.exitcode for one in processes] == [0] * 4
+    keys = load_keys(file)
+    names = {f"k{number}-{n}" for number in range(4) for n in range(8)}
+    assert sorted(key.name for key in keys.all) == sorted(names)
+    printed = [secret for n in range(4) for secret in (tmp_path / f"printed {n}").read_text().splitlines()]
+    assert {keys.bearer(f"Bearer {secret}").name for secret in printed} == names
+    assert file.stat().st_mode & 0o077 == 0
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"keys": {"a": 1}}', '{"keys": [3]}', "\ud800"])
+def test_a_damaged_file_of_keys_stays_as_it_is(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(content.encode("utf-8", "surrogatepass"))
+    before = file.read_bytes()
+    for call in (lambda: load_keys(file), lambda: add_key(file, "ada")):
+        with pytest.raises(ValueError, match=r"keys\.json"):
+            call()
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Screenshot at 2.02.11\u202fPM.txt",
+        "M\u00e4rz\u00a02024.txt",
+        "\u8cc7\u6599\u3000.txt",
+        "\u0646\u0627\u0645\u0647\u200c\u0647\u0627.txt",
+        "\U0001f468\u200d\U0001f469.txt",
+        "\u200fa.txt",
+        "\U0001fadc.txt",  # an emoji that older releases of Python do not know
+        "100%.txt",
+        "a#b?c.txt",
+    ],
+)
+def test_names_that_systems_make_pass(name: str) -> None:
+    assert file_name(name) == name
+    assert file_name(unicodedata.normalize("NFD", name)) == unicodedata.normalize("NFD", name)
+
+
+@given(st.characters())
+def test_no_name_of_a_file_breaks_a_line_or_turns_text(letter: str) -> None:
+    controls = unicodedata.category(letter) in ("Cc", "Cs")
+    turns = unicodedata.bidirectional(letter) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    refused = controls or turns or len(f"a{letter}b".splitlines()) > 1 or letter in "/\\"
+    if refused:
+        with pytest.raises(ApiError):
+            file_name(f"a{letter}b")
+    else:
+        assert file_name(f"a{letter}b") == f"a{letter}b"
