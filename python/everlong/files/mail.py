@@ -129,6 +129,8 @@ class _Reader:
         elif part.is_multipart():  # a report of delivery: blocks of headers
             blocks = ("\n".join(f"{name}: {value}" for name, value in child.items()) for child in _children(part))
             self._texts.append("\n\n".join(filter(None, blocks)))
+            for child in _children(part):  # of other kinds of messages, which have more than headers
+                self._walk(child, depth + 1)
         else:
             self._add_leaf(part, "text/plain")
 
