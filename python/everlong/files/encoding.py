@@ -185,7 +185,8 @@ def _without_bytes_order(data: bytes) -> Decoded | None:
                 text = data.decode(encoding)
             except UnicodeDecodeError:
                 continue
-            sure = max(zeros) > 0.5 or _letter_bits(text[:_SAMPLE]) < _MOST_BITS_OF_WIDE
+            begin = text[:_SAMPLE]
+            sure = 2 * sum(map(str.isascii, begin)) > len(begin) or _letter_bits(begin) < _MOST_BITS_OF_WIDE
             if sure and "\0" not in text:
                 return Decoded(text, f"encoding found by its bytes: {encoding}")
     return None
