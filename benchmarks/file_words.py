@@ -720,6 +720,9 @@ def without_labels(text: str, parts: Iterable[Part]) -> str:
     return "\n".join(lines)
 
 
+_NUMBER = re.compile(r"-?\d[\d.,]*(?:e[+-]?\d+)?", re.I)
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """The words of a file beside those that were read."""
@@ -738,14 +741,20 @@ class Comparison:
         parts = list(parts)
         order = words_of(text)
         left = _Left(order)
+        numbers = Counter(found.rstrip(".,") for found in _NUMBER.findall(text))
         body = [part for part in parts if not (part.once or part.deleted or part.either)]
         needed = [(part, words_of(part.text)) for part in body]
         lost = left.without(Counter(word for _, words in needed for word in words), whole=True)
         there = sum(len(words) for _, words in needed)
         for part in sorted((part for part in parts if part.either), key=lambda part: -len(part.text)):
             there += 1
-            # The longest form first: a rounded one may be another cell's own number.
-            if not any(left.takes(words_of(form)) for form in sorted({part.text, *part.either}, key=len, reverse=True)):
+            # The longest form first: a rounded one may be another cell's own number. A number is one piece, as "0.29",
+            # which "0" and "29%" do not make up; a date may be written in any way.
+            forms = sorted({part.text, *part.either}, key=len, reverse=True)
+            taken = any(
+                numbers[form] > 0 and left.takes(words_of(form)) and not numbers.subtract([form]) for form in forms
+            )
+            if not taken and not any(left.takes(words_of(form)) for form in forms if not _NUMBER.fullmatch(form)):
                 needed.append((part, words_of(part.text)))
                 lost.update(words_of(part.text))
         lost = left.without(lost)
