@@ -228,8 +228,8 @@ def _by_letters(data: bytes, refused: UnicodeDecodeError) -> Decoded:
     best, unsure = guessed(_sample(data), tuple(_ENCODINGS), beside=b"".join(_ASCII_WORD.findall(data[:_BESIDE])))
     if not best:
         raise NoTextError(_not_utf8(refused))
-    said = f"encoding guessed from its letters: {_label(best)}"
-    return _with_replaced(data, best, said + (f", or else {_label(unsure)}" if unsure else ""))
+    note = f"encoding guessed from its letters: {_label(best)}"
+    return _with_replaced(data, best, note + (f", or else {_label(unsure)}" if unsure else ""))
 
 
 def guessed(

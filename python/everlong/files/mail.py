@@ -74,7 +74,7 @@ class _Reader:
             return
         self._walk(message, 0)
         subject = line_of(header_of(message, "Subject"))
-        heads = "\n".join(f"{name}: {told}" for name in _HEADERS if (told := header_of(message, name)))
+        heads = "\n".join(f"{name}: {value}" for name in _HEADERS if (value := header_of(message, name)))
         yield Document(
             filled(paragraph(subject, text) for text in (heads, *self._texts)),
             name=self._name,

@@ -50,13 +50,13 @@ def rows_of(rows: Iterable[Sequence[str]], before: str) -> Iterator[Section]:
 def _named(rows: Iterable[Sequence[str]], before: str) -> tuple[int, Iterator[Section]]:
     """Return which row names the columns, 0 for none, and the sections. The rows are looked at once."""
     numbered = ((number, [cleaned(cell).strip() for cell in row]) for number, row in enumerate(rows, 1))
-    told = ((number, row) for number, row in numbered if any(row))
-    head = list(itertools.islice(told, _LOOKED_AT))
+    full_rows = ((number, row) for number, row in numbered if any(row))
+    head = list(itertools.islice(full_rows, _LOOKED_AT))
     first = next((at for at, (_, row) in enumerate(head) if sum(map(bool, row)) > 1), None)
     if first is None or not is_named([row for _, row in head[first:]]):
-        return 0, _sections(itertools.chain(head, told), 0, [], before)
+        return 0, _sections(itertools.chain(head, full_rows), 0, [], before)
     number, names = head[first]
-    return number, _sections(itertools.chain(head, told), number, names, before)
+    return number, _sections(itertools.chain(head, full_rows), number, names, before)
 
 
 def _sections(
