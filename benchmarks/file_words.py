@@ -238,6 +238,8 @@ def _page(data: bytes, names: tuple[str, ...] = (), charset: str | None = None) 
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     if b"\0" in data:  # UTF-16 or UTF-32, which html5lib does not know without a mark
         data = _text(data).encode()
+        if b"\0" in data:
+            raise ValueError("it has zero bytes, and no mark of its encoding")
     try:
         tree = parser.parse(data.decode("utf-8-sig"), scripting=False)
     except UnicodeDecodeError:
