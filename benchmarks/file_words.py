@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import bisect
 import codecs
 import csv
 import dataclasses
@@ -27,14 +28,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-_WORD = re.compile(r"[^\W_]+")
+import html5lib
+import pypdfium2
+from lxml import etree
+from pdfminer.converter import TextConverter
+from pdfminer.layout import LAParams
+from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
+from pdfminer.pdfpage import PDFPage
+
+_WORD = re.compile(r"\d+|[^\W\d_]+")  # "12th" is two: what a superscript is joined by differs
 _UNSEEN = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ue000-\uf8ff\ufffd\x1b]")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MOST_DEEP: Final = 3  # files within files
 _INLINE = frozenset(
     {
         *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i"),
-        *("ins", "kbd", "label", "mark", "nobr", "q", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike"),
+        *("ins", "kbd", "label", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike"),
         *("strong", "sub", "sup", "time", "tt", "u", "var", "wbr"),
     }
 )
@@ -70,7 +79,9 @@ class Part:
 def kind_of(name: str, data: bytes) -> str:
     """Return the kind of a file, under which it is counted."""
     kind = _BY_ENDING.get(pathlib.PurePath(name).suffix.lower().removeprefix("."), "plain")
-    if name.lower().endswith(".json") and re.match(rb'\s*[\[{].{,8000}?"(mapping|chat_messages)"\s*:', data, re.S):
+    if name.lower().endswith(".json") and re.match(
+        rb'\s*[\[{].{,8000}?"(mapping|chat_messages|client_msg_id|is_archived)"\s*:', data, re.S
+    ):
         return "chats"
     if kind == "plain" and name.lower().endswith((".txt", ".log")) and len(_CHAT_LINE.findall(_text(data[:4000]))) > 1:
         return "chats"
@@ -79,7 +90,10 @@ def kind_of(name: str, data: bytes) -> str:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in its order, in one spelling of ligatures and accents, in small letters."""
-    return _WORD.findall(unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold())
+    told = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+    if not told.isascii():  # marks that stand alone, as vowels of Devanagari, are no gap
+        told = "".join(letter for letter in told if unicodedata.category(letter)[0] != "M")
+    return _WORD.findall(told)
 
 
 def parts_of(name: str, data: bytes) -> list[Part]:
@@ -153,7 +167,7 @@ def _subtitles(name: str, data: bytes, depth: int) -> Iterator[Part]:
 
 
 _CHAT_LINE = re.compile(
-    r"^[\u200e\ufeff]?\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},?\s+\d{1,2}[:.]\d{2}(?:[:.]\d{2})?\s*(?:[AaPp]\.?\s?[Mm]\.?)?(?:\]|\s+-)\s",
+    r"^[\u200e\ufeff]?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},?\s+\d{1,2}[:.]\d{2}(?:[:.]\d{2})?\s*(?:[AaPp]\.?\s?[Mm]\.?)?(?:\]|\s+-)\s",
     re.M,
 )
 _CHAT_TEXTS = frozenset(("parts", "text", "title", "name", "extracted_content", "file_name", "result", "content"))
@@ -221,9 +235,11 @@ def _html(name: str, data: bytes, depth: int) -> Iterator[Part]:
 
 def _page(data: bytes, names: tuple[str, ...] = (), charset: str | None = None) -> Iterator[Part]:
     """Yield every text of a page but scripts and styles, and apart what browsers show elsewhere, or not at all."""
-    import html5lib
-
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
+    if b"\0" in data:  # UTF-16 or UTF-32, which html5lib does not know without a mark
+        data = _text(data).encode()
+        if b"\0" in data:
+            raise ValueError("it has zero bytes, and no mark of its encoding")
     try:
         tree = parser.parse(data.decode("utf-8-sig"), scripting=False)
     except UnicodeDecodeError:
@@ -240,7 +256,7 @@ def _page(data: bytes, names: tuple[str, ...] = (), charset: str | None = None) 
         tag = node.tag.rpartition("}")[2] if isinstance(node.tag, str) else None
         if tag is None or tag in _NO_TEXT_OF_A_PAGE:
             continue
-        inner = apart or (tag if tag in _APART else "")
+        inner = apart or (tag if tag in _APART else "hidden" if _is_hidden(node) else "")
         pieces = told.setdefault(inner, [])
         if tag not in _INLINE:
             pieces.append("\n")
@@ -251,6 +267,10 @@ def _page(data: bytes, names: tuple[str, ...] = (), charset: str | None = None) 
             waiting.append((child, inner, "open"))
     for apart, pieces in told.items():
         yield Part((*names, *((apart,) if apart else ())), "".join(pieces), once=apart == "title")
+
+
+def _is_hidden(node: Any) -> bool:
+    return node.get("hidden") is not None or bool(re.search(r"display\s*:\s*none", node.get("style") or "", re.I))
 
 
 def _epub(name: str, data: bytes, depth: int) -> Iterator[Part]:
@@ -267,8 +287,6 @@ def _epub(name: str, data: bytes, depth: int) -> Iterator[Part]:
 
 def _xhtml(data: bytes, names: tuple[str, ...]) -> Iterator[Part]:
     """A chapter is XML, where <title/> ends at once; one that is not well-formed is read as a page."""
-    from lxml import etree
-
     try:
         tree = etree.fromstring(data, etree.XMLParser(resolve_entities=True, no_network=True, load_dtd=False))
         if any(isinstance(node, etree._Entity) for node in tree.iter(etree.Entity)):
@@ -281,7 +299,7 @@ def _xhtml(data: bytes, names: tuple[str, ...]) -> Iterator[Part]:
     def walk(node: Any, apart: str) -> None:
         if not isinstance(node.tag, str) or _local(node) in _NO_TEXT_OF_A_PAGE:
             return
-        inner = apart or (_local(node) if _local(node) in _APART else "")
+        inner = apart or (_local(node) if _local(node) in _APART else "hidden" if _is_hidden(node) else "")
         gap = "" if _local(node) in _INLINE else "\n"
         pieces = told.setdefault(inner, [])
         pieces.append(gap + (node.text or ""))
@@ -299,8 +317,6 @@ def _xhtml(data: bytes, names: tuple[str, ...]) -> Iterator[Part]:
 
 
 def _tree(data: bytes) -> Any:
-    from lxml import etree
-
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True, huge_tree=True)
     found = etree.fromstring(data, parser)
     return etree.Element("nothing") if found is None else found
@@ -357,7 +373,9 @@ def _charted(package: zipfile.ZipFile) -> set[str]:
 
 
 _TEXTS = frozenset(("t", "v", "text"))
-_BREAKS = frozenset(("tab", "br", "cr", "p", "tc", "pt", "comment", "txbxContent", "oMath", "e", "num", "den", "sup"))
+_BREAKS = frozenset(
+    ("rt", "rubyBase", "tab", "br", "cr", "p", "tc", "pt", "comment", "txbxContent", "oMath", "e", "num", "den", "sup")
+)
 
 
 def _texts(root: Any, *, prompts: bool) -> tuple[str, str]:
@@ -464,7 +482,7 @@ def _written(number: str, epoch: datetime.datetime) -> Iterator[str]:
         value = float(number)
     except ValueError:
         return
-    for scaled in (value, value * 100, abs(value)):
+    for scaled in (value, abs(value), *((value * 100,) if abs(value) < 100 and value != int(value) else ())):
         yield f"{scaled:g}"
         yield f"{scaled:.15g}"
         yield repr(scaled)
@@ -501,14 +519,27 @@ def _odf(name: str, data: bytes, depth: int) -> Iterator[Part]:
                     yield Part((member,), about.text or "", once=True)
 
 
+_ODF_FIELDS = frozenset(("page-number", "page-count", "time", "sheet-name", "file-name"))
+
+
+def _in_master(node: Any) -> bool:
+    return any(above.tag.endswith("master-page") for above in node.iterancestors())
+
+
 def _odf_text(node: Any, live: list[str], gone: list[str], *, within: bool) -> None:
     if not isinstance(node.tag, str):
         return
     tag = _local(node)
+    if tag == "date" and "dc/elements" in node.tag:
+        return
+    if tag in _ODF_FIELDS or (tag == "notes" and node.getparent().tag.endswith("master-page")):
+        return
+    if any(key.endswith("}class") and "presentation" in key for key in node.attrib) and _in_master(node):
+        return  # what a placeholder asks for
     if tag == "tracked-changes":
         live = gone
     within = within or (tag in ("p", "h") and "text:1.0" in node.tag)
-    if tag in ("p", "h", "tab", "s", "line-break", "annotation", "frame"):
+    if tag in ("p", "h", "tab", "s", "line-break", "annotation", "frame", "creator"):
         live.append(" " if tag == "s" else "\n")
     if within:
         live.append(node.text or "")
@@ -516,7 +547,7 @@ def _odf_text(node: Any, live: list[str], gone: list[str], *, within: bool) -> N
         _odf_text(child, live, gone, within=within)
         if within:
             live.append(child.tail or "")
-    if tag in ("p", "h", "annotation", "frame"):
+    if tag in ("p", "h", "annotation", "frame", "creator"):
         live.append("\n")
 
 
@@ -524,8 +555,6 @@ def _odf_text(node: Any, live: list[str], gone: list[str], *, within: bool) -> N
 
 
 def _pdf(name: str, data: bytes, depth: int) -> Iterator[Part]:
-    import pypdfium2
-
     with pypdfium2.PdfDocument(data) as document:
         pages = [page.get_textpage().get_text_bounded() for page in document]
     seconds = _by_pdfminer(data, len(pages))
@@ -538,11 +567,6 @@ def _pdf(name: str, data: bytes, depth: int) -> Iterator[Part]:
 
 def _by_pdfminer(data: bytes, pages: int) -> list[str] | None:
     """Return what pdfminer sees on each page, or None where it cannot read the file."""
-    from pdfminer.converter import TextConverter
-    from pdfminer.layout import LAParams
-    from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
-    from pdfminer.pdfpage import PDFPage
-
     told: list[str] = []
     try:
         for page in PDFPage.get_pages(io.BytesIO(data), check_extractable=False):
@@ -698,6 +722,9 @@ def without_labels(text: str, parts: Iterable[Part]) -> str:
     return "\n".join(lines)
 
 
+_NUMBER = re.compile(r"-?\d[\d.,]*(?:e[+-]?\d+)?", re.I)
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """The words of a file beside those that were read."""
@@ -716,17 +743,22 @@ class Comparison:
         parts = list(parts)
         order = words_of(text)
         left = _Left(order)
+        numbers = Counter(found.rstrip(".,") for found in _NUMBER.findall(text))
         body = [part for part in parts if not (part.once or part.deleted or part.either)]
         needed = [(part, words_of(part.text)) for part in body]
         lost = left.without(Counter(word for _, words in needed for word in words), whole=True)
         there = sum(len(words) for _, words in needed)
-        for part in parts:
-            if part.either:
-                there += 1
-                forms = (part.text, *part.either)
-                if not any(left.takes(words_of(form)) for form in forms):
-                    needed.append((part, words_of(part.text)))
-                    lost.update(words_of(part.text))
+        for part in sorted((part for part in parts if part.either), key=lambda part: -len(part.text)):
+            there += 1
+            # The longest form first: a rounded one may be another cell's own number. A number is one piece, as "0.29",
+            # which "0" and "29%" do not make up; a date may be written in any way.
+            forms = sorted({part.text, *part.either}, key=len, reverse=True)
+            taken = any(
+                numbers[form] > 0 and left.takes(words_of(form)) and not numbers.subtract([form]) for form in forms
+            )
+            if not taken and not any(left.takes(words_of(form)) for form in forms if not _NUMBER.fullmatch(form)):
+                needed.append((part, words_of(part.text)))
+                lost.update(words_of(part.text))
         lost = left.without(lost)
         seen = set(order) | set(words_of(cited))
         for part in parts:
@@ -740,6 +772,9 @@ class Comparison:
         return Comparison(there, len(order), named, +lost, where, gone, left.more())
 
 
+_MOST_SEARCHED: Final = 500_000_000  # letters, for all words of a file that are cut otherwise
+
+
 class _Left:
     """Words that were read, and for which no word of the file has been found yet."""
 
@@ -748,6 +783,7 @@ class _Left:
         self._left = Counter(order)
         self._all = ""
         self._begins: list[int] = []
+        self._budget = _MOST_SEARCHED
         self._open: dict[int, list[bool]] = {}  # letters of a word that others stand in for, by its number
 
     def more(self) -> int:
@@ -755,9 +791,9 @@ class _Left:
 
     def takes(self, words: list[str]) -> bool:
         """Take these words, if they are left."""
-        if not words or Counter(words) - self._left:
+        if not words or any(count > self._left[word] for word, count in Counter(words).items()):
             return False
-        self._left -= Counter(words)
+        self._left.subtract(words)
         return True
 
     def holds(self, word: str) -> bool:
@@ -790,12 +826,11 @@ class _Left:
         return self._all
 
     def _takes_letters(self, word: str) -> bool:
-        import bisect
-
         text, at = self._squeezed(), -1
-        for _ in range(300):  # places that are looked at
-            at = text.find(word, at + 1)
-            if at < 0:
+        for _ in range(300 if self._budget > 0 else 0):  # places that are looked at
+            before, at = at, text.find(word, at + 1)
+            self._budget -= (len(text) if at < 0 else at) - before
+            if at < 0 or self._budget < 0:
                 return False
             first = bisect.bisect_right(self._begins, at) - 1
             last = bisect.bisect_right(self._begins, at + len(word) - 1) - 1
@@ -810,7 +845,7 @@ class _Left:
 
     def _opened(self, numbers: range, begin: int, end: int) -> bool:
         fresh = Counter(self._order[number] for number in numbers if number not in self._open)
-        if fresh - self._left:
+        if any(count > self._left[word] for word, count in fresh.items()):
             return False
         spans = []
         for number in numbers:
@@ -820,7 +855,7 @@ class _Left:
             if any(here[letter] for letter in span):
                 return False
             spans.append((number, here, span))
-        self._left -= fresh
+        self._left.subtract(fresh)
         for number, here, span in spans:
             for letter in span:
                 here[letter] = True
@@ -839,6 +874,8 @@ def _shared_out(
     where: dict[str, str] = {}
     later: list[tuple[Part, list[str]]] = []
     for part, words in needed:
+        if not any(lost[word] > 0 for word in words):
+            continue
         if any(_mentions(over, name) for name in part.names):
             for word in words:
                 if lost[word] > 0:

@@ -139,12 +139,12 @@ def _claude_blocks(message: dict[str, Any]) -> Iterator[tuple[str, str]]:
         name = {"text": "", "thinking": "thinking"}.get(
             kind, " ".join(filter(None, (kind, str(block.get("name") or ""))))
         )
-        told = {
+        entry = {
             key: value
             for key, value in block.items()
             if key not in ("name", "signature", "summaries", "display_content")
         }
-        if text := "\n".join(_words(told)):
+        if text := "\n".join(_words(entry)):
             yield name, text
     for attached in message.get("attachments") or []:
         yield f"attached {attached.get('file_name') or 'text'}", str(attached.get("extracted_content") or "")
@@ -178,13 +178,13 @@ def _signal_text(envelope: dict[str, Any]) -> str:
 
 def _when(message: dict[str, Any]) -> Any:
     for key in ("ts", "sent_at", "date", "date_unixtime", "timestamp", "created_at", "sentAt", "dateSent"):
-        told = message.get(key)
-        if isinstance(told, str) and re.fullmatch(r"\d+(\.\d+)?", told):
-            told = float(told)
-        if isinstance(told, int | float) and not isinstance(told, bool):
-            return told / 1000 if told > 1e11 else told
-        if isinstance(told, str) and told:
-            return told
+        entry = message.get(key)
+        if isinstance(entry, str) and re.fullmatch(r"\d+(\.\d+)?", entry):
+            entry = float(entry)
+        if isinstance(entry, int | float) and not isinstance(entry, bool):
+            return entry / 1000 if entry > 1e11 else entry
+        if isinstance(entry, str) and entry:
+            return entry
     return None
 
 
@@ -194,11 +194,11 @@ def _who(message: dict[str, Any]) -> str:
         return str(name)
     keys = ("from", "sender", "actor", "sourceName", "username", "author", "user", "source", "sourceUuid", "type")
     for key in keys if "text" not in message or "ts" not in message else ("username", "user", *keys):
-        told = message.get(key)
-        if isinstance(told, dict):
-            told = told.get("name") or told.get("id")
-        if told and (key != "type" or told in ("incoming", "outgoing")):
-            return str(told)
+        entry = message.get(key)
+        if isinstance(entry, dict):
+            entry = entry.get("name") or entry.get("id")
+        if entry and (key != "type" or entry in ("incoming", "outgoing")):
+            return str(entry)
     return ""
 
 
@@ -217,13 +217,13 @@ def _what(message: dict[str, Any]) -> Iterator[str]:
         "members",
         "new_title",
     ):
-        told = message.get(key)
-        if isinstance(told, str):
-            yield _of_slack(told) if slack else f"forwarded from {told}" if key == "forwarded_from" else told
-        elif isinstance(told, list) and key != "members":
-            yield "".join(str(one.get("text", "") if isinstance(one, dict) else one) for one in told)
-        elif told:
-            yield "\n".join(_words(told))
+        entry = message.get(key)
+        if isinstance(entry, str):
+            yield _of_slack(entry) if slack else f"forwarded from {entry}" if key == "forwarded_from" else entry
+        elif isinstance(entry, list) and key != "members":
+            yield "".join(str(one.get("text", "") if isinstance(one, dict) else one) for one in entry)
+        elif entry:
+            yield "\n".join(_words(entry))
     for key in (
         "sticker",
         "sticker_emoji",
@@ -234,23 +234,23 @@ def _what(message: dict[str, Any]) -> Iterator[str]:
         "place_name",
         "address",
     ):
-        if told := message.get(key):
-            yield f"({key.replace('_', ' ')}: {', '.join(_words(told))})"
+        if entry := message.get(key):
+            yield f"({key.replace('_', ' ')}: {', '.join(_words(entry))})"
     if slack and not str(message.get("text") or "").strip():
         yield _of_slack("\n".join(_words(message.get("blocks"))))
     for attached in message.get("attachments") or []:
-        told = attached if isinstance(attached, str) else _attached(attached)
-        yield f"(attached: {_of_slack(told) if slack else told})" if told else ""
+        entry = attached if isinstance(attached, str) else _attached(attached)
+        yield f"(attached: {_of_slack(entry) if slack else entry})" if entry else ""
     for file in message.get("files") or []:
         keys = ("title", "name", "plain_text", "preview")
-        told = ", ".join(dict.fromkeys(str(file[key]) for key in keys if isinstance(file, dict) and file.get(key)))
-        yield f"(attached: {told})" if told else ""
+        entry = ", ".join(dict.fromkeys(str(file[key]) for key in keys if isinstance(file, dict) and file.get(key)))
+        yield f"(attached: {entry})" if entry else ""
 
 
 def _attached(attached: dict[str, Any]) -> str:
     keys = ("pretext", "author_name", "title", "text", "fields", "footer", "fileName", "filename", "name")
-    told = [word for key in keys for word in _words(attached.get(key))]
-    return "\n".join(told) or str(attached.get("fallback") or "")
+    entry = [word for key in keys for word in _words(attached.get(key))]
+    return "\n".join(entry) or str(attached.get("fallback") or "")
 
 
 def _of_slack(text: str) -> str:

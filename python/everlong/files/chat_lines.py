@@ -51,7 +51,7 @@ class Head:
     half: str  # "am", "pm", or "" for a clock of 24 hours
     american: bool  # written as in the United States
     year_first: bool  # as only where the year stands first
-    said: str  # what stands behind it
+    message: str  # what stands behind it
 
 
 def head_of(line: str) -> Head | None:
@@ -83,8 +83,8 @@ def _ascii_digit(letter: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _half_of(word: str) -> str:
-    told = re.sub(r"[\W_]", "", word).lower()
-    return "pm" if told in _AFTERNOON else "am" if told in _FORENOON else ""
+    label = re.sub(r"[\W_]", "", word).lower()
+    return "pm" if label in _AFTERNOON else "am" if label in _FORENOON else ""
 
 
 def are_messages(lines: Sequence[str]) -> bool:
@@ -93,8 +93,10 @@ def are_messages(lines: Sequence[str]) -> bool:
     heads = [head for line in lines if (head := head_of(line)) is not None]
     if len(heads) < 2 or head_of(lines[0]) is None:
         return False
-    said = [head.said for head in heads]
-    return any(map(_WHO.match, said)) and sum(bool(_LEVELS.search(one[:60])) for one in said) * 2 < len(said)
+    messages = [head.message for head in heads]
+    return any(map(_WHO.match, messages)) and sum(bool(_LEVELS.search(one[:60])) for one in messages) * 2 < len(
+        messages
+    )
 
 
 def moments_of(heads: Sequence[Head]) -> Iterator[datetime.datetime | None]:

@@ -94,22 +94,22 @@ def _read_item(one: Any, number: int) -> Iterator[Document | PassedOverError]:
 
 def _whole(found: Conversation) -> Document:
     title = line_of(found.title)
-    said = [(who, text) for _, who, text in found.messages if text.strip()]
+    messages = [(who, text) for _, who, text in found.messages if text.strip()]
     sections = [
         paragraph(f"{title}, message {number}" if title else f"message {number}", f"{who}: {text}")
-        for number, (who, text) in enumerate(said, 1)
+        for number, (who, text) in enumerate(messages, 1)
     ]
     about = [paragraph(title, f"Summary: {found.summary}")] if found.summary.strip() else []
     return Document(filled([*about, *sections]), title=title, happened=seconds_of(found.began))
 
 
 def _by_day(found: Conversation) -> Iterator[Document]:
-    told = []
+    timed_texts = []
     for when, who, text in found.messages:
         seconds = seconds_of(when)
         moment = None if seconds is None else datetime.datetime.fromtimestamp(seconds)
-        told.append((moment, f"{who}: {text}" if who else text))
-    for document in _days(told):
+        timed_texts.append((moment, f"{who}: {text}" if who else text))
+    for document in _days(timed_texts):
         yield dataclasses.replace(document, title=line_of(found.title))
 
 
@@ -121,18 +121,18 @@ def _of_lines(text: str) -> Iterator[Document]:
         if head is not None:
             heads.append(head)
             messages.append([])
-        messages[-1].append(line if head is None else head.said)
+        messages[-1].append(line if head is None else head.message)
     whole = ("\n".join(lines) for lines in messages)
-    told = [(text if text.isascii() else _MARKS.sub("", text)).strip() for text in whole]
+    timed_texts = [(text if text.isascii() else _MARKS.sub("", text)).strip() for text in whole]
     moments: list[datetime.datetime | None] = [None, *moments_of(heads)]
-    yield from _days(zip(moments, told, strict=True))
+    yield from _days(zip(moments, timed_texts, strict=True))
 
 
-def _days(told: Iterable[tuple[datetime.datetime | None, str]]) -> Iterator[Document]:
+def _days(timed_texts: Iterable[tuple[datetime.datetime | None, str]]) -> Iterator[Document]:
     """Yield a document for each day. What has no time belongs to what stands before it."""
     day: datetime.date | None = None
     timed = []
-    for moment, text in told:
+    for moment, text in timed_texts:
         day = day if moment is None else moment.date()
         if text.strip():
             timed.append((day, moment, text))

@@ -60,16 +60,16 @@ def _kind(cell: str) -> str:
 def _are_periods(first: Sequence[str], kinds: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     """Return whether numbers in the first row are years, or count up, above values that do not."""
     columns = [at for at, kind in enumerate(kinds) if kind in ("number", "date")]
-    told = [first[at] for at in columns]
-    if len(set(told)) < len(told):
+    periods = [first[at] for at in columns]
+    if len(set(periods)) < len(periods):
         return False
     below_these = [cell for at in columns for cell in below[at]]
-    if all(_YEAR.match(cell) for cell in told):
+    if all(_YEAR.match(cell) for cell in periods):
         return sum(_YEAR.match(cell) is not None for cell in below_these) * 2 < max(1, len(below_these))
-    if all(_DATE.match(cell) for cell in told):
+    if all(_DATE.match(cell) for cell in periods):
         return sum(_DATE.match(cell) is not None for cell in below_these) * 2 < max(1, len(below_these))
-    if len(told) > 2 and all(cell.isdecimal() for cell in told):
-        counted = [int(cell) for cell in told]
+    if len(periods) > 2 and all(cell.isdecimal() for cell in periods):
+        counted = [int(cell) for cell in periods]
         return counted == list(range(counted[0], counted[0] + len(counted))) and counted[0] < 2
     return False
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from everlong.files import archive, compressed
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
-from everlong.files.kind import HEAD, kind_of, kind_of_package
+from everlong.files.kind import HEAD, OFFICE, kind_of, kind_of_package
 
 _DEEPEST = 3  # files within files
 
@@ -30,7 +30,8 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
         for name, message in mailbox.messages(data, suffix):
             yield from _passing_over(name, _read(mail.read(name, message), depth))
     else:
-        yield from _read(importlib.import_module(f"everlong.files.{kind}").read(data, suffix), depth)
+        room = "office" if kind in OFFICE else "files"
+        yield from _read(importlib.import_module(f"everlong.{room}.{kind}").read(data, suffix), depth)
 
 
 def _members(found: Iterable[archive.Member | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:

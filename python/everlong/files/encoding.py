@@ -185,7 +185,8 @@ def _without_bytes_order(data: bytes) -> Decoded | None:
                 text = data.decode(encoding)
             except UnicodeDecodeError:
                 continue
-            sure = max(zeros) > 0.5 or _letter_bits(text[:_SAMPLE]) < _MOST_BITS_OF_WIDE
+            begin = text[:_SAMPLE]
+            sure = 2 * sum(map(str.isascii, begin)) > len(begin) or _letter_bits(begin) < _MOST_BITS_OF_WIDE
             if sure and "\0" not in text:
                 return Decoded(text, f"encoding found by its bytes: {encoding}")
     return None
@@ -227,8 +228,8 @@ def _by_letters(data: bytes, refused: UnicodeDecodeError) -> Decoded:
     best, unsure = guessed(_sample(data), tuple(_ENCODINGS), beside=b"".join(_ASCII_WORD.findall(data[:_BESIDE])))
     if not best:
         raise NoTextError(_not_utf8(refused))
-    said = f"encoding guessed from its letters: {_label(best)}"
-    return _with_replaced(data, best, said + (f", or else {_label(unsure)}" if unsure else ""))
+    note = f"encoding guessed from its letters: {_label(best)}"
+    return _with_replaced(data, best, note + (f", or else {_label(unsure)}" if unsure else ""))
 
 
 def guessed(

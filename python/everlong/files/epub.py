@@ -52,19 +52,19 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
             found = book.chapter(place, *chapter)
             sections += found[0]
             yield from found[1]
-    titles, authors = _said(about, "title"), _said(about, "creator")
+    titles, authors = _metadata(about, "title"), _metadata(about, "creator")
     if not (told := filled(sections)):
         return
     yield Document(
         told,
         title=line_of(titles[0] if titles else ""),
         author=line_of(", ".join(authors)),
-        happened=next((date for date in map(seconds_of, _said(about, "date")) if date is not None), None),
+        happened=next((date for date in map(seconds_of, _metadata(about, "date")) if date is not None), None),
         details=tuple(book.details),
     )
 
 
-def _said(package: Any, what: str) -> list[str]:
+def _metadata(package: Any, what: str) -> list[str]:
     found = [" ".join("".join(one.itertext()).split()) for one in package.iterfind(f".//{_DC}{what}")]
     return list(dict.fromkeys(filter(None, found)))
 

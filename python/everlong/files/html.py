@@ -46,7 +46,10 @@ def of_page(page: str) -> Document:
 def markup_of(data: bytes) -> tuple[str, tuple[str, ...]]:
     """Return the bytes of a page as text, by the encoding that it states; and what of that is not certain."""
     stated = _XML_ENCODING.search(data[:_HEAD]) or _META.search(data[:_HEAD])
-    return decoded_with_details(data, stated[1].decode("ascii") if stated else "")
+    name = stated[1].decode("ascii") if stated else ""
+    if name.lower().startswith(("utf-16", "utf-32")):  # which is said in ASCII, and so it is not
+        name = ""
+    return decoded_with_details(data, name)
 
 
 class Page:

@@ -48,6 +48,7 @@ _OFFICE = re.compile(
     re.I,
 )
 _OFFICE_READERS = ("word", "slides", "sheets")
+OFFICE = (*_OFFICE_READERS, "odf", "rtf", "ole")  # kinds whose readers are in the room `office`
 _NO_PACKAGE = {  # by content types, too
     "vnd.ms-excel.sheet.binary": "is a binary workbook (.xlsb): save it as .xlsx",
     "vnd.ms-visio": "is a drawing of Visio: save it as .pdf",

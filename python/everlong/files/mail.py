@@ -74,7 +74,7 @@ class _Reader:
             return
         self._walk(message, 0)
         subject = line_of(header_of(message, "Subject"))
-        heads = "\n".join(f"{name}: {told}" for name in _HEADERS if (told := header_of(message, name)))
+        heads = "\n".join(f"{name}: {value}" for name in _HEADERS if (value := header_of(message, name)))
         yield Document(
             filled(paragraph(subject, text) for text in (heads, *self._texts)),
             name=self._name,
@@ -129,6 +129,8 @@ class _Reader:
         elif part.is_multipart():  # a report of delivery: blocks of headers
             blocks = ("\n".join(f"{name}: {value}" for name, value in child.items()) for child in _children(part))
             self._texts.append("\n\n".join(filter(None, blocks)))
+            for child in _children(part):  # of other kinds of messages, which have more than headers
+                self._walk(child, depth + 1)
         else:
             self._add_leaf(part, "text/plain")
 

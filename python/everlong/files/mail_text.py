@@ -82,12 +82,12 @@ def _base64(raw: bytes) -> tuple[bytes, str]:
     damaged = any(not gap.isspace() for gap in _NO_BASE64.findall(raw))
     out = bytearray()
     for piece in _PIECE.finditer(letters):
-        told = piece[0].rstrip(b"=")
-        over = len(told) % 4
+        piece_letters = piece[0].rstrip(b"=")
+        over = len(piece_letters) % 4
         damaged |= over == 1 or (over + len(piece[1])) % 4 != 0
-        told = told[:-1] if over == 1 else told + b"=" * (-over % 4)
+        piece_letters = piece_letters[:-1] if over == 1 else piece_letters + b"=" * (-over % 4)
         try:
-            out += base64.b64decode(told)
+            out += base64.b64decode(piece_letters)
         except binascii.Error:  # cannot be, of these letters
             damaged = True
     return bytes(out), "its base64 is damaged" if damaged else ""
@@ -101,10 +101,10 @@ def flowed(text: str, *, delete_space: bool) -> str:
         depth = len(_QUOTES.match(line)[0])  # type: ignore[index]
         words = line[depth:].removeprefix(" ")
         soft = words.endswith(" ") and words != "-- "
-        told = words[:-1] if soft and delete_space else words
+        content = words[:-1] if soft and delete_space else words
         if depth == open_depth and words != "-- ":
-            out[-1].append(told)
+            out[-1].append(content)
         else:
-            out.append([f"{'>' * depth} {told}" if depth else told])
+            out.append([f"{'>' * depth} {content}" if depth else content])
         open_depth = depth if soft else -1
     return "\n".join("".join(line).rstrip() for line in out)

@@ -43,6 +43,7 @@ _SPECIAL = _BLOCKS.keys() | _APART | _CELLS | _READINGS | _WITH_ATTRIBUTES | _MA
 _BREAKS = ("\n", "\n\n")  # between blocks: several are as one
 _END_OF_LINE = " \n"  # that the page asks for: several are several
 _DEEPEST = 4  # pages within pages
+_DEEPEST_ELEMENT = 100  # of which all text is looked at: no page is as deep, and each looks at what those below do
 # In place of spaces and ends of lines that count. Text has none of these characters: `cleaned` takes them out of it.
 _COUNTING = str.maketrans({" ": "\1", "\t": "\2", "\n": "\3"})
 _COUNTED = str.maketrans({"\1": " ", "\2": "\t", "\3": "\n"})
@@ -61,6 +62,7 @@ class _Reading:
         self._parsed = parsed
         self._place = ""  # the last heading
         self._pieces: list[str] = []  # since then
+        self._deep = False  # so deep that no page is
         self._typed = self._pages = 0  # elements above whose spaces count; pages above
         self._parts: list[int] = []  # of each formula above that has several: how many came
         self._ruby: list[list[str]] = []  # the readings of each that is above
@@ -93,10 +95,11 @@ class _Reading:
                 continue
             if self._parts and above[-1][1] in _MATH:
                 pieces.append(self._sign(above[-1][1]))
+            self._deep = len(above) > _DEEPEST_ELEMENT
             if tag in _HEADINGS:
                 yield self.section()
-                self._place = line_of(node.text())
-            if tag in _SPECIAL:
+                self._place = line_of(self._text(node))
+            if tag in _SPECIAL and not (self._deep and tag in _READINGS):
                 above.append((node.mem_id, tag, self._enter(tag, node)))
                 if tag in _WITHIN:
                     yield from self._page_within(tag, node)
@@ -140,7 +143,7 @@ class _Reading:
         elif tag == "br":
             self._pieces.append(_END_OF_LINE)
         elif tag in ("sup", "sub"):
-            self._raise(tag, node.text())
+            self._raise(tag, self._text(node))
         elif tag == "ruby":
             self._ruby.append([])
         elif tag in _READINGS:
@@ -190,31 +193,34 @@ class _Reading:
             self._pieces.append("_")
 
     def _attributes(self, tag: str, attributes: dict[str, str | None], node: Any) -> str:
-        def said(name: str) -> str:
+        def attribute_of(name: str) -> str:
             return attributes.get(name) or ""
 
         own = ""
         if tag == "input":
-            kind = said("type").lower()
+            kind = attribute_of("type").lower()
             if kind in ("checkbox", "radio"):
                 own = "[x] " if "checked" in attributes else "[ ] "
             elif kind == "image":
-                own = said("alt")
+                own = attribute_of("alt")
             elif kind not in _NO_VALUE:
-                own = said("value") or said("placeholder")
+                own = attribute_of("value") or attribute_of("placeholder")
         elif tag in ("img", "area"):
-            own = said("alt")
+            own = attribute_of("alt")
         elif tag == "optgroup":
-            own = said("label") + "\n"
+            own = attribute_of("label") + "\n"
         elif tag == "option":
-            label = said("label")
-            own = ("[x] " if "selected" in attributes else "") + (label if label not in node.text() else "") + " "
-        elif tag == "textarea" and not node.text().strip():
-            own = said("placeholder")
+            label = attribute_of("label")
+            own = ("[x] " if "selected" in attributes else "") + (label if label not in self._text(node) else "") + " "
+        elif tag == "textarea" and not self._text(node).strip():
+            own = attribute_of("placeholder")
         if own:
             self._pieces.append(own)
-        title = said("title").strip() if tag in _EXPLAINED else ""
-        return f" ({' '.join(title.split())})" if title and title not in (own or node.text()) else ""
+        title = attribute_of("title").strip() if tag in _EXPLAINED else ""
+        return f" ({' '.join(title.split())})" if title and title not in (own or self._text(node)) else ""
+
+    def _text(self, node: Any) -> str:
+        return "" if self._deep else str(node.text())
 
     def _page_within(self, tag: str, node: Any) -> Iterator[Section]:
         """Yield the sections of a page within the page, where it is shown."""

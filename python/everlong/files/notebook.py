@@ -94,9 +94,9 @@ def _output(place: str, output: Any) -> Iterator[str | PassedOverError]:
     forms = {name: one for name, one in forms.items() if one and name not in _OWN}
     told = ""
     for form in sorted(forms, key=_rank):
-        said = _said(form, forms[form])
-        if said.strip() and (not told or not _is_placeholder(said)):
-            told = said
+        text = _text_of_form(form, forms[form])
+        if text.strip() and (not told or not _is_placeholder(text)):
+            told = text
             if not _is_placeholder(told):
                 break
     yield told
@@ -107,8 +107,8 @@ def _output(place: str, output: Any) -> Iterator[str | PassedOverError]:
             yield PassedOverError(place, f"is shown by a program: {line_of(form)}")
 
 
-def _is_placeholder(said: str) -> bool:
-    return len(said) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.fullmatch(said) is not None
+def _is_placeholder(text: str) -> bool:
+    return len(text) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _rank(form: str) -> int:
@@ -116,7 +116,7 @@ def _rank(form: str) -> int:
     return _FORMS.index(form) if form in _FORMS else len(_FORMS)
 
 
-def _said(form: str, value: Any) -> str:
+def _text_of_form(form: str, value: Any) -> str:
     """Return what a form of an output says in words; "" for what is for a program alone."""
     if form in _MARKUP:
         return of_page(_joined(value)).text.rstrip()

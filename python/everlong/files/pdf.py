@@ -158,11 +158,18 @@ def _is_cut_short(stream: Any) -> bool:
 def _pixels(resources: Any, deepest: int) -> int:
     """Return how many pixels the largest picture has that a page, or a form on it, may show."""
     largest = 0
-    for one in map(dictionary, dictionary(resources.get("/XObject")).values()):
-        if one.get("/Subtype") == "/Image":
-            largest = max(largest, int(one.get("/Width", 1)) * int(one.get("/Height", 1)))
-        elif deepest and one.get("/Subtype") == "/Form":
-            largest = max(largest, _pixels(dictionary(one.get("/Resources")), deepest - 1))
+    seen: set[int] = set()  # forms may lie within themselves
+    waiting = [(resources, deepest)]
+    while waiting:
+        resources, left = waiting.pop()
+        for one in map(dictionary, dictionary(resources.get("/XObject")).values()):
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if one.get("/Subtype") == "/Image":
+                largest = max(largest, int(one.get("/Width", 1)) * int(one.get("/Height", 1)))
+            elif left and one.get("/Subtype") == "/Form":
+                waiting.append((dictionary(one.get("/Resources")), left - 1))
     return largest
 
 

@@ -90,10 +90,14 @@ class Fields:
             why = "is a form of Acrobat (XFA), of which only what stands on the pages is read: print it to a PDF"
             self.passed_over.append(PassedOverError("form", why))
         waiting = [(one, 0) for one in reversed(entries(form.get("/Fields")))]
+        seen: set[int] = set()  # fields may lie within themselves
         while waiting:
             field, depth = waiting.pop()
             field = dictionary(field)
-            kids = [one for one in map(dictionary, entries(field.get("/Kids"))) if "/T" in one]
+            if id(field) in seen:
+                continue
+            seen.add(id(field))
+            kids = [one for one in map(dictionary, entries(field.get("/Kids"))) if "/T" in one and id(one) not in seen]
             if kids and depth < _DEEPEST:
                 waiting += [(one, depth + 1) for one in reversed(kids)]
             else:

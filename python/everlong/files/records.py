@@ -52,10 +52,10 @@ class Writer:
         """Tell that this was all."""
         self._line({"end": True})
 
-    def _line(self, told: dict[str, Any]) -> None:
+    def _line(self, fields: dict[str, Any]) -> None:
         short = {
             name: one[:_LONGEST_WORDS].encode("utf-8", "replace").decode() if isinstance(one, str) else one
-            for name, one in told.items()
+            for name, one in fields.items()
         }
         self._to.write(json.dumps(short).encode() + b"\n")
 
@@ -65,14 +65,14 @@ def _one_line(why: str) -> str:
     return " ".join(why.split())
 
 
-def read(told: IO[bytes], text_bytes: int) -> ParseResult:
+def read(stream: IO[bytes], text_bytes: int) -> ParseResult:
     """Return what a child tells.
 
     Raises UnreadableFileError for its error, for more than it may tell, and for what makes no sense; NoTextError where
     it says that the file has no text.
     """
     try:
-        return _read(told, text_bytes)
+        return _read(stream, text_bytes)
     except UnreadableFileError:
         raise
     except json.JSONDecodeError:
@@ -82,26 +82,26 @@ def read(told: IO[bytes], text_bytes: int) -> ParseResult:
     raise UnreadableFileError("takes more time or RAM than a file may, or ends the process that reads it")
 
 
-def _read(told: IO[bytes], text_bytes: int) -> ParseResult:
+def _read(stream: IO[bytes], text_bytes: int) -> ParseResult:
     documents: list[Document] = []
     passed_over: list[tuple[str, str]] = []
     about: Document | None = None
     sections: list[Section] = []
     left, parts, words = text_bytes, 0, 0
 
-    def word(told: object) -> str:
+    def word(value: object) -> str:
         """Return a name, a place or what is wrong, no longer than the child may tell it."""
         nonlocal words
-        if not isinstance(told, str):
-            raise ValueError(f"{type(told).__name__} in place of a name")
-        short = told[:_LONGEST_WORDS]
+        if not isinstance(value, str):
+            raise ValueError(f"{type(value).__name__} in place of a name")
+        short = value[:_LONGEST_WORDS]
         words += len(short.encode())  # which half a surrogate pair refuses
         if words > _FREE_WORDS + text_bytes - left:
             raise UnreadableFileError(f"has more than {words - 1:,} bytes of names and places for its text")
         return short
 
     while True:
-        found = json.loads(told.readline(_LONGEST_LINE))
+        found = json.loads(stream.readline(_LONGEST_LINE))
         parts += 1
         if parts > _MOST_PARTS + (text_bytes - left) // _BYTES_A_PART:
             raise UnreadableFileError(f"has more than {parts - 1:,} parts for its text")
@@ -109,7 +109,7 @@ def _read(told: IO[bytes], text_bytes: int) -> ParseResult:
             size = int(found["bytes"])
             if size > left:
                 raise UnreadableFileError(f"has more than {text_bytes:,} bytes of text")
-            text = told.read(size) if size > 0 else b""
+            text = stream.read(size) if size > 0 else b""
             if len(text) < size:
                 raise json.JSONDecodeError("cut short", "", 0)
             left -= size
@@ -134,8 +134,8 @@ def _read(told: IO[bytes], text_bytes: int) -> ParseResult:
             return ParseResult(tuple(documents), tuple(passed_over))
 
 
-def _time(told: Any) -> float | None:
-    happened = None if told is None else float(told)
+def _time(value: Any) -> float | None:
+    happened = None if value is None else float(value)
     if happened is not None and not _YEARS[0] <= happened < _YEARS[1]:  # NaN is not, either
         raise ValueError(f"it happened at {happened}")
     return happened

@@ -51,19 +51,19 @@ class _CueReader:
         lines = cleaned(text).lstrip("\ufeff").split("\n")
         if lines[0].startswith("WEBVTT"):
             lines = self._without_head(lines)
-        place, said, number = "", list[str](), 0
+        place, spoken, number = "", list[str](), 0
         for at, line in enumerate(lines):
             times = _TIMES.match(line) if ":" in line[:16] else None
             if times is None:
-                said.append(line)
+                spoken.append(line)
                 continue
-            if said and (named := self._number_of(lines, at, number)) is not None:
-                said.pop()  # a cue's own number, or name, which is not shown
+            if spoken and (named := self._number_of(lines, at, number)) is not None:
+                spoken.pop()  # a cue's own number, or name, which is not shown
                 number = named
-            yield _cue(place, said)
-            place, said = times[1] or times[3], []
+            yield _cue(place, spoken)
+            place, spoken = times[1] or times[3], []
             self.cues += 1
-        yield _cue(place, said)
+        yield _cue(place, spoken)
 
     def _without_head(self, lines: list[str]) -> list[str]:
         """Return WebVTT without its head, and without blocks that are no cues."""
@@ -97,11 +97,11 @@ class _CueReader:
 
 
 def _cue(place: str, lines: list[str]) -> Section:
-    said = " ".join(_shown("\n".join(lines)).split())
-    return Section(place, said + "\n" if said else "")
+    spoken = " ".join(_without_markup("\n".join(lines)).split())
+    return Section(place, spoken + "\n" if spoken else "")
 
 
-def _shown(text: str) -> str:
+def _without_markup(text: str) -> str:
     if "<" in text:
         text = _VOICE.sub(lambda found: f" {' '.join(found[1].split())}: " if found[1].strip() else "", text)
         text = _READING.sub(r"(\1)", _BREAK.sub(" ", text)) if "<rt" in text or "<br" in text.lower() else text
@@ -143,14 +143,14 @@ class _AssReader:
 
     def _event(self, event: dict[str, str]) -> Section:
         start = _ASS_TIME.match(event.get("start", ""))
-        said = _DRAWING.sub(" ", event.get("text", ""))
-        for found in _BRACES.finditer(said):
+        spoken = _DRAWING.sub(" ", event.get("text", ""))
+        for found in _BRACES.finditer(spoken):
             if found[1].strip() and "\\" not in found[1]:
                 self._hide("comment in braces")
-        said = _BRACES.sub("", said).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
-        said = " ".join(said.split())
+        spoken = _BRACES.sub("", spoken).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
+        spoken = " ".join(spoken.split())
         who = line_of(event.get("name", event.get("actor", "")))
-        line = f"{who}: {said}\n" if who and said else f"{said}\n" if said else ""
+        line = f"{who}: {spoken}\n" if who and spoken else f"{spoken}\n" if spoken else ""
         return Section(start[1] if start else "", line)
 
     def _hide(self, what: str) -> None:

@@ -6,6 +6,7 @@ import collections
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from everlong.files.column_names import is_named
@@ -27,7 +28,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
         delimiter, quote, text = head[4], '"', rest
     else:
         delimiter, quote = _dialect_of(text, suffix)
-    rows = _Rows(text, delimiter, quote)
+    rows = _Rows(text, delimiter, quote, escaping=_is_escaped(text, delimiter, quote))
     named, sections = _named(rows, "")
     document = Document(filled(sections))
     names = f"row {named} names the columns" if named else "no row names the columns"
@@ -49,13 +50,13 @@ def rows_of(rows: Iterable[Sequence[str]], before: str) -> Iterator[Section]:
 def _named(rows: Iterable[Sequence[str]], before: str) -> tuple[int, Iterator[Section]]:
     """Return which row names the columns, 0 for none, and the sections. The rows are looked at once."""
     numbered = ((number, [cleaned(cell).strip() for cell in row]) for number, row in enumerate(rows, 1))
-    told = ((number, row) for number, row in numbered if any(row))
-    head = list(itertools.islice(told, _LOOKED_AT))
+    full_rows = ((number, row) for number, row in numbered if any(row))
+    head = list(itertools.islice(full_rows, _LOOKED_AT))
     first = next((at for at, (_, row) in enumerate(head) if sum(map(bool, row)) > 1), None)
     if first is None or not is_named([row for _, row in head[first:]]):
-        return 0, _sections(itertools.chain(head, told), 0, [], before)
+        return 0, _sections(itertools.chain(head, full_rows), 0, [], before)
     number, names = head[first]
-    return number, _sections(itertools.chain(head, told), number, names, before)
+    return number, _sections(itertools.chain(head, full_rows), number, names, before)
 
 
 def _sections(
@@ -93,6 +94,20 @@ def _dialect_of(text: str, suffix: str) -> tuple[str, str]:
     return chosen
 
 
+def _is_escaped(text: str, delimiter: str, quote: str) -> bool:
+    """Return whether a quote within a cell stands behind a backslash, as MySQL writes it, and is not doubled."""
+    if f"\\{quote}" not in text:
+        return False
+    text = text[: text.rfind("\n", 0, _COMPARED) + 1] or text if len(text) > _COMPARED else text
+    wrong = []
+    for escaping in (True, False):
+        rows = _Rows(text, delimiter, quote, escaping=escaping)
+        collections.deque(rows, maxlen=0)
+        wrong.append(len(rows.mended))
+    doubled = re.search(rf"[^{delimiter}\n{quote}]{quote}{quote}|{quote}{quote}[^{delimiter}\n{quote}]", text)
+    return wrong[0] < wrong[1] or (wrong[0] == wrong[1] and doubled is None)
+
+
 def _likeness(rows: _Rows, others: str) -> float:
     """Return how much rows are like a table, from 0 to 1. `others`: delimiters that their cells should not have."""
     lengths: collections.Counter[int] = collections.Counter()
@@ -114,8 +129,10 @@ def _likeness(rows: _Rows, others: str) -> float:
 class _Rows:
     """The rows of a text. A quote that is wrong costs its own row alone."""
 
-    def __init__(self, text: str, delimiter: str, quote: str) -> None:
+    def __init__(self, text: str, delimiter: str, quote: str, *, escaping: bool = False) -> None:
         self._source, self._delimiter, self._quote = io.StringIO(text), delimiter, quote
+        self._escape = "\\" if escaping else None
+        self._no_escape = re.compile(rf"\\(?![\\{quote}])")
         self._left = _REREAD * len(text)
         self._back: collections.deque[str] = collections.deque()
         self._taken: list[str] = []
@@ -138,7 +155,10 @@ class _Rows:
             yield row
 
     def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        return csv.reader(lines, delimiter=self._delimiter, quotechar=self._quote, strict=self._left > 0)
+        strict = self._left > 0
+        return csv.reader(
+            lines, delimiter=self._delimiter, quotechar=self._quote, escapechar=self._escape, strict=strict
+        )
 
     def _lines(self) -> Iterator[str]:
         while True:
@@ -146,22 +166,12 @@ class _Rows:
             if not line:
                 return
             self._taken.append(line)
-            yield line
+            yield self._no_escape.sub(r"\\\\", line) if self._escape and "\\" in line else line
 
     def _mended(self) -> list[str]:
         """Return the row that the lines taken begin with; what is not of it is read anew."""
         taken, self._taken = self._taken, []
         self._left -= sum(map(len, taken))
-        escaped = [line.replace(f"\\{self._quote}", self._quote * 2) for line in taken]  # as MySQL writes quotes
-        if escaped != taken:
-            reader = csv.reader(escaped, delimiter=self._delimiter, quotechar=self._quote, strict=True)
-            try:
-                row = next(reader)
-            except csv.Error:
-                pass
-            else:
-                self._back.extendleft(reversed(taken[reader.line_num :]))
-                return row
         self._back.extendleft(reversed(taken[1:]))
         line = taken[0].rstrip("\n")
         if line.count(self._quote) % 2:

@@ -76,9 +76,9 @@ def answer_request_of(
     )
 
 
-def _seed(given: int | None) -> int | None:
+def _seed(seed: int | None) -> int | None:
     """Return a seed as a generator of random numbers takes it; None where one is to be drawn."""
-    return None if given is None or given == _ANY_SEED else given % _SEEDS
+    return None if seed is None or seed == _ANY_SEED else seed % _SEEDS
 
 
 def _text_of(content: Any, field: str) -> str:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from everlong.files.content import documents_in
 from everlong.files.document import Document, PassedOverError, UnreadableFileError
+from support.examples import examples
 from support.made_files import zip_of
 
 
@@ -75,6 +76,7 @@ def test_names_with_a_flag_or_a_field() -> None:
         assert read(tar_of({"договор.txt": b"words"}, form, encoding), "tar")[0] == {"договор.txt": "words"}
 
 
+@examples(30)
 @given(
     st.dictionaries(
         st.from_regex(r"\A[a-z]{1,8}(/[a-zé]{1,8}){0,2}\.(txt|md)\Z"), st.from_regex(r"\A[a-z ]{0,30}[a-z]\Z")

@@ -15,6 +15,7 @@ from everlong.files.content import documents_in
 from everlong.files.document import Document, PassedOverError
 from everlong.files.kind import kind_of
 from everlong.files.parsing import parse
+from support.examples import examples
 
 
 def read(value: Any, suffix: str = "json") -> tuple[list[Document], dict[str, str]]:
@@ -261,6 +262,7 @@ def test_digits_of_other_scripts() -> None:
     assert [one.sections[-1].place for one in documents] == ["2024-03-05 14:02", "2024-03-06 14:02"]
 
 
+@examples(30)
 @given(
     st.lists(st.datetimes(datetime.datetime(2012, 1, 1), datetime.datetime(2025, 1, 1)), min_size=30, max_size=60),
     st.sampled_from(["%d/%m/%y, %H:%M - ", "%m/%d/%y, %I:%M %p - ", "[%d.%m.%Y, %H:%M:%S] ", "[%Y-%m-%d, %H:%M:%S] "]),

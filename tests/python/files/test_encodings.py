@@ -148,7 +148,9 @@ def test_a_few_bytes_that_are_wrong_are_read_and_named() -> None:
     assert "1 characters cannot be decoded" in found.guess
 
 
-@pytest.mark.parametrize("data", [bytes(range(256)) * 40, random.Random(3).randbytes(5000), b"\x01\x02\xff\x03" * 99])
+@pytest.mark.parametrize(
+    "data", [bytes(range(256)) * 40, random.Random(3).randbytes(5000), b"\x01\x02\xff\x03" * 99, b"\xff\0" * 40]
+)
 def test_noise_is_no_text(data: bytes) -> None:
     with pytest.raises(NoTextError, match="is not UTF-8"):
         decoded(data)

@@ -151,3 +151,10 @@ def test_a_page_in_any_words_is_read(text: str) -> None:
     shown = text.replace("&", "&amp;").replace("<", "&lt;")
     found = _text(f"<!doctype html><meta charset=utf-8><p>{shown}</p>")
     assert found.split() == text.replace("\u00ad", "").split()
+
+
+def test_a_page_in_ascii_is_not_in_the_wide_encoding_that_it_states() -> None:
+    page = '<?xml version="1.0" encoding="utf-16"?><html xmlns="http://www.w3.org/1999/xhtml"><body>w0 w1</body></html>'
+    (found,) = read(page.encode(), "xhtml")
+    assert isinstance(found, Document)
+    assert found.text.split() == ["w0", "w1"]

@@ -347,3 +347,9 @@ def test_what_a_page_hides_is_named() -> None:
     assert "The lease" in texts[""]
     assert "sly" not in texts[""]
     assert over == {"part 1, hidden text": "is not shown: 3 words"}
+
+
+def test_messages_of_other_kinds_are_read_with_their_bodies() -> None:
+    texts, _ = read(HEAD + b"Content-Type: message/http\n\nHost: shop.example.org\n\nThe order is late.\n")
+    assert "Host: shop.example.org" in texts[""]
+    assert texts[""].count("The order is late.") == 1

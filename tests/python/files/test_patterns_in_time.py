@@ -33,6 +33,8 @@ CASES: dict[str, tuple[str, Callable[[], str]]] = {
     "a quote in parameters": ("eml", lambda: HEAD + 'Content-Type: text/plain; a="' + ";" * MANY + "\n\nfound"),
     "letters before an accent": ("txt", lambda: "a" * 2 * MANY + " found caf\xe9"),
     "a spot that may be an object": ("ipynb", lambda: output("<" + "object " * MANY)),
+    "titles in titles": ("html", lambda: "found" + "<span title=q>" * (MANY // 4)),
+    "powers in powers": ("html", lambda: "found" + "<sup>" * (MANY // 4)),
     "powers behind empty elements": (
         "html",
         lambda: "found" + "<span class=a></span>" * (MANY // 4) + "<sup></sup>" * (MANY // 4),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from everlong.files.document import Document, Inner, PassedOverError
-from everlong.files.drawing import Drawing, alternative, description, paragraphs
-from everlong.files.formula import formula_text
-from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.outline import Block, Outline, row_of
-from everlong.files.package import attribute, child_at, children, local
-from everlong.files.symbols import symbol
+from everlong.office.drawing import Drawing, alternative, description, paragraphs
+from everlong.office.formula import formula_text
+from everlong.office.ooxml import OfficePackage, relationship_id
+from everlong.office.outline import Block, Outline, row_of
+from everlong.office.package import attribute, child_at, children, local
+from everlong.office.symbols import symbol
 
 _SILENT = frozenset(
     {

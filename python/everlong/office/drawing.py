@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from everlong.files.formula import formula_text
-from everlong.files.number_formats import shown
-from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.package import attribute, children, local
+from everlong.office.formula import formula_text
+from everlong.office.number_formats import formatted
+from everlong.office.ooxml import OfficePackage, relationship_id
+from everlong.office.package import attribute, children, local
 
 _SILENT = ("pPr", "rPr", "endParaRPr", "bodyPr", "lstStyle", "tblPr", "tblGrid", "tcPr", "extLst")
 _PLACES = ("cat", "xVal")
@@ -162,13 +162,13 @@ def _points(element: Any, below: Any) -> list[str]:
         for one in part.iter():
             name = local(one.tag)
             if name == "v" or (name == "pt" and not len(one)):
-                found.append(_shown(one.text or "", shape))
+                found.append(_formatted(one.text or "", shape))
     return found
 
 
-def _shown(value: str, shape: str) -> str:
+def _formatted(value: str, shape: str) -> str:
     try:
-        return shown(float(value), shape)
+        return formatted(float(value), shape)
     except ValueError:
         return value
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlong.files.document import Document, Inner, PassedOverError, Section, filled, line_of, paragraph
-from everlong.files.drawing import Drawing, paragraphs
-from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.package import attribute, child_at, children, local
+from everlong.office.drawing import Drawing, paragraphs
+from everlong.office.ooxml import OfficePackage, relationship_id
+from everlong.office.package import attribute, child_at, children, local
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverError]:
@@ -60,9 +60,11 @@ def _slide(package: OfficePackage, part: str, place: str, authors: dict[str, str
 def _background(package: OfficePackage, part: str) -> Iterator[str]:
     """Yield what a layout or a master shows on its slides: what is no place for a slide's own text."""
     root = package.tree(part, "slide master")
+    on_slides = root is not None and local(root.tag) not in ("notesMaster", "handoutMaster")
     shapes = None if root is None else child_at(root, "cSld", "spTree")
     for shape in () if shapes is None else shapes:
-        if child_at(shape, "nvSpPr", "nvPr", "ph") is None and child_at(shape, "nvPicPr", "nvPr", "ph") is None:
+        places = [child_at(shape, name, "nvPr", "ph") for name in ("nvSpPr", "nvPicPr")]
+        if all(one is None or (one.get("type") in ("hdr", "ftr") and not on_slides) for one in places):
             yield from Drawing(package, part, "slide master").texts(shape)
 
 

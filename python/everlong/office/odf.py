@@ -12,9 +12,9 @@ from typing import Any
 
 from everlong.files.dates import seconds_of
 from everlong.files.document import Document, NoTextError, PassedOverError, Section, filled, line_of
-from everlong.files.headed_rows import Cell, HeadedRows
-from everlong.files.outline import Block, Outline, on_one_line, row_of
-from everlong.files.package import Package, attribute, child_at, children, damage, local, parsed
+from everlong.office.headed_rows import Cell, HeadedRows
+from everlong.office.outline import Block, Outline, on_one_line, row_of
+from everlong.office.package import Package, attribute, child_at, children, damage, local, parsed
 
 _SPACES = re.compile(r"[ \t\r\n]+")
 _MOST_SPACES = 1000
@@ -220,13 +220,13 @@ class _Reader:
         mark = f"[{self._marks}]"
         line.text.append(mark)
 
-        def said() -> Iterator[Block]:
+        def paragraphs() -> Iterator[Block]:
             body = child_at(note, "note-body")
             text = "\n".join(block.text for block in self.blocks(() if body is None else body) if block.text.strip())
             if text:
                 yield Block(f"{mark} {text}")
 
-        line.behind.append(said)
+        line.behind.append(paragraphs)
 
     def _comment(self, element: Any, on: str) -> Iterator[Block]:
         author = child_at(element, "creator")

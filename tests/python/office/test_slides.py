@@ -115,7 +115,7 @@ def test_diagrams_notes_comments_and_masters_are_read() -> None:
     number = placed.format("sldNum", "<a:p><a:fld type='slidenum'><a:t>7</a:t></a:fld></a:p>")
     master = SHAPE.format(TEXT.format("w6")) + placed.format("body", TEXT.format("w9"))
     modern = "http://schemas.microsoft.com/office/powerpoint/2018/8/main"
-    handout = f"<p:cSld><p:spTree>{SHAPE.format(TEXT.format('w7'))}</p:spTree></p:cSld>"
+    handout = f"<p:cSld><p:spTree>{placed.format('ftr', TEXT.format('w7'))}</p:spTree></p:cSld>"
     parts = {
         "ppt/d.xml": f"<dgm:dataModel {NAMESPACES}><dgm:pt><dgm:t>{TEXT.format('w1')}</dgm:t></dgm:pt></dgm:dataModel>",
         "ppt/n.xml": f"<p:notes {NAMESPACES}><p:spTree>{number}{SHAPE.format(TEXT.format('w2'))}</p:spTree></p:notes>",

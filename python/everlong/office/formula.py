@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.files.package import attribute, child_at, children, local
+from everlong.office.package import attribute, child_at, children, local
 
 _SILENT = ("rPr", "ctrlPr", "del", "moveFrom", "delText", "instrText")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
 from everlong.files.document import Document, PassedOverError, line_of
-from everlong.files.outline import Block, Outline
-from everlong.files.symbols import symbol
+from everlong.office.outline import Block, Outline
+from everlong.office.symbols import symbol
 
 _TOKENS = re.compile(
     r"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})? ?|\\'(?P<hex>[0-9a-fA-F]{2})|\\(?P<sign>.)|(?P<brace>[{}])"
@@ -62,8 +62,8 @@ class _Text:
         text = text.removesuffix(" | ") if text.strip(" |") else ""
         found = [Block(text, heading=heading and bool(text.strip()))]
         for head, note in self.behind:
-            if said := note.said():
-                found.append(Block(f"{head} {said}".strip()))
+            if note_text := note.text():
+                found.append(Block(f"{head} {note_text}".strip()))
         self.line, self.behind = [], []
         self._put(found)
 
@@ -73,7 +73,7 @@ class _Text:
         else:
             self.blocks += blocks
 
-    def said(self) -> str:
+    def text(self) -> str:
         """Return all of it."""
         if self.line or self.behind:
             self.end_paragraph()
@@ -103,7 +103,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
     reader.run(data.decode("latin-1"))
     for kind in ("header", "footer"):
         outline.begin(f"page {kind}")
-        told = dict.fromkeys(text.said() for name, text in reader.pages if name.startswith(kind))
+        told = dict.fromkeys(text.text() for name, text in reader.pages if name.startswith(kind))
         outline.add(Block(text) for text in told if text)
     about = {name: "".join(text.line) for name, text in reader.about.items()}
     happened = seconds_of("{:04}-{:02}-{:02}T{:02}:{:02}".format(*reader.moment)) if reader.moment[0] else None
@@ -263,7 +263,7 @@ class _Reader:
         elif self._left_to_skip:
             self._left_to_skip -= 1
         elif word in _SAID:
-            self._said(word)
+            self._emit(word)
         else:
             self._set(word, number)
 
@@ -305,7 +305,7 @@ class _Reader:
         state = self._state
         state.to, state.in_table, state.style, state.level, state.deleted = text, False, "", False, False
 
-    def _said(self, word: str) -> None:
+    def _emit(self, word: str) -> None:
         state = self._state
         if state.silent or state.deleted:
             return

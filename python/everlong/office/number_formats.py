@@ -45,21 +45,23 @@ class _Section:
     odd: bool = False  # as of a fraction, or with digits around something
 
 
-def shown(value: float, shape: str, *, from_1904: bool = False) -> str:
+def formatted(value: float, shape: str, *, from_1904: bool = False) -> str:
     """Return what a cell of that format shows. What does not follow the format is shown whole."""
     sections = _sections(shape)
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
     section = sections[at]
     if section.letters or section.elapsed:
         return _moment(value, section, from_1904) or general(value)
-    literals = section.before + section.after
-    if section.odd or not abs(value) < 1e15 or not (section.pattern or section.general or literals):
+    words = any(letter.isalpha() for letter in section.before + section.after)
+    if section.odd or not abs(value) < 1e15 or not (section.pattern or section.general or words):
         return general(value)
     number = general(abs(value)) if section.general else _number(abs(value), section)
     if number is None:
         return general(value)
-    if literals and number == "0" and "0" not in section.pattern and not section.general:
-        number = ""  # as a dash, or a word, in place of zero
+    if number == "0" and section.before + section.after and not section.general and "0" not in section.pattern:
+        if not words:
+            return number  # in place of a dash
+        number = ""
     sign = "-" if value < 0 and at == 0 and number.strip("0.,") else ""
     return f"{sign}{section.before}{number}{section.after}".strip()
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from everlong.files.document import NoTextError
-from everlong.files.number_formats import shown
+from everlong.office.number_formats import formatted
 from support.examples import examples
 from support.made_files import zip_of
 from support.office_files import NAMESPACES, SHEET, SHEETS, STRICT, package, read
@@ -89,8 +89,9 @@ SHOWN = [  # as Excel shows them, but for dates and groups of digits, which depe
     (-5, "0.00;[Red]-0.00", "-5.00"),
     (-0.001, "0.00", "0.00"),
     (0, '0;-0;"none"', "none"),
+    (0, '#,##0;-#,##0;"-"', "0"),
     (1234.5, '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "$1234.50"),
-    (0, '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "$-"),
+    (0, '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "0"),
     (7, "000", "007"),
     (12_345_678, "#,##0", "12345678"),
     (1_500_000, '0.0,,"M"', "1.5M"),
@@ -113,12 +114,12 @@ SHOWN = [  # as Excel shows them, but for dates and groups of digits, which depe
 
 @pytest.mark.parametrize(("value", "shape", "expected"), SHOWN)
 def test_a_number_is_read_as_it_is_shown(value: float, shape: str, expected: str) -> None:
-    assert shown(float(value), shape) == expected
+    assert formatted(float(value), shape) == expected
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text('0#?.,%E+-;"\\_*[]hmsdyAP/@ $€General', max_size=20))
 def test_no_format_is_too_odd(value: float, shape: str) -> None:
-    assert isinstance(shown(value, shape), str)
+    assert isinstance(formatted(value, shape), str)
 
 
 @given(st.datetimes(datetime.datetime(1900, 3, 1), datetime.datetime(2200, 1, 1)), st.booleans())
@@ -128,7 +129,7 @@ def test_dates_are_those_that_were_written(moment: datetime.datetime, from_1904:
     moment = moment.replace(microsecond=0, second=0)
     assume(moment.year > 1904 or not from_1904)
     value = to_excel(moment, CALENDAR_MAC_1904 if from_1904 else CALENDAR_WINDOWS_1900)
-    assert shown(float(value), "yyyy-mm-dd hh:mm", from_1904=from_1904) == moment.isoformat(" ", "minutes")
+    assert formatted(float(value), "yyyy-mm-dd hh:mm", from_1904=from_1904) == moment.isoformat(" ", "minutes")
 
 
 def test_cells_are_whole_and_as_they_are_shown() -> None:
@@ -290,3 +291,21 @@ def test_a_missing_sheet_costs_itself_alone() -> None:
     found = read(package({"xl/w.xml": workbook, "xl/s1.xml": sheet, "xl/s3.xml": sheet}, {"xl/w.xml": related}, SHEETS))
     assert [place for place, _ in found.places if place] == ["S1, row 1", "S3, row 1"]
     assert found.passed_over == {"S2": "is missing"}
+
+
+def test_cells_with_the_same_name_or_none_are_read() -> None:
+    rows = "<row r='1'><c r='A1'><v>11</v></c><c r='A1'><v>12</v></c></row><row r='2'><c r='5'><v>13</v></c></row>"
+    assert lines(book(rows)) == ["11 12", "13"]
+
+
+def test_what_is_shown_to_one_who_fills_in_is_read() -> None:
+    def write(made: Any) -> None:
+        from openpyxl.worksheet.datavalidation import DataValidation
+
+        made.active["A1"] = "w0"
+        checked = DataValidation("list", formula1='"w1,w2"', promptTitle="w3", prompt="w4", errorTitle="w5", error="w6")
+        checked.add("B2:B9")
+        made.active.add_data_validation(checked)
+
+    found = read(made_by(write))
+    assert sorted(found.words) == ["w0", "w1", "w2", "w3", "w4", "w5", "w6"]

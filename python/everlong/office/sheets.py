@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlong.files.document import Document, Inner, PassedOverError, Section, cleaned, filled, line_of
-from everlong.files.drawing import Drawing
-from everlong.files.headed_rows import Cell, HeadedRows, Table
-from everlong.files.number_formats import BUILT_IN, general, shown
-from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.package import (
+from everlong.office.drawing import Drawing
+from everlong.office.headed_rows import Cell, HeadedRows, Table
+from everlong.office.number_formats import BUILT_IN, formatted, general
+from everlong.office.ooxml import OfficePackage, relationship_id
+from everlong.office.package import (
     UNPACKING_ERRORS,
     DamagedPartError,
     attribute,
@@ -89,10 +89,14 @@ class _Sheet:
         package, rows = self._book.package, HeadedRows(_tables(self._book.package, self._part, self._name))
         number = 0
         behind: list[str] = []
+        inputs: dict[str, None] = {}
         try:
-            for element in package.elements(self._part, "row", "headerFooter"):
+            for element in package.elements(self._part, "row", "headerFooter", "dataValidation"):
                 if local(element.tag) == "headerFooter":
                     behind += self._page_texts(element)
+                    continue
+                if local(element.tag) == "dataValidation":
+                    inputs |= dict.fromkeys(_input_texts(element))
                     continue
                 stated = element.get("r", "")
                 number = int(stated) if stated.isdecimal() and len(stated) < 8 else number + 1
@@ -107,6 +111,7 @@ class _Sheet:
         for done in sorted(self._comments):
             yield self._row(done, "")
         yield from (Section(f"{self._name}, shapes", cleaned(text) + "\n") for text in self._shapes())
+        yield from (Section(f"{self._name}, input", cleaned(text) + "\n") for text in inputs)
         yield from (Section(f"{self._name}, header and footer", cleaned(text) + "\n") for text in behind)
 
     def _row(self, number: int, line: str) -> Section:
@@ -122,9 +127,11 @@ class _Sheet:
             if local(element.tag) != "c":
                 continue
             reference = element.get("r")
-            column = _column(reference) if reference else column + 1
+            column = _column(reference or "") or column + 1
             cell = self._cell(element, reference or "")
-            if cell is not None:
+            if cell is not None and column in found:  # in a damaged sheet
+                found[column] = Cell(f"{found[column].text} {cell.text}", is_text=True)
+            elif cell is not None:
                 found[column] = cell
         return found
 
@@ -173,7 +180,7 @@ class _Sheet:
             number = float(value)
             if shape == "General":
                 return general(number), False
-            return shown(number, shape, from_1904=self._book.from_1904), False
+            return formatted(number, shape, from_1904=self._book.from_1904), False
         except (ValueError, OverflowError):
             return value, False
 
@@ -204,6 +211,17 @@ class _Sheet:
                 yield from Drawing(package, part, self._name, values=False).texts(root)
         for part in package.related(self._part, "vmlDrawing", "legacyDrawing"):
             yield from _old_shapes(package, part)
+
+
+def _input_texts(element: Any) -> Iterator[str]:
+    """Yield what is shown to one who fills in a cell: hints, warnings, and a list of choices that is written there."""
+    for pair in (("promptTitle", "prompt"), ("errorTitle", "error")):
+        if said := ": ".join(text for name in pair if (text := element.get(name, "").strip())):
+            yield _unescaped(said)
+    choices = child_at(element, "formula1")
+    text = "" if choices is None else (choices.text or "").strip()
+    if element.get("type") == "list" and text.startswith('"'):
+        yield text.strip('"').replace('""', '"')
 
 
 def _old_shapes(package: OfficePackage, part: str) -> Iterator[str]:

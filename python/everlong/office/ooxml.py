@@ -14,7 +14,7 @@ from typing import Any
 
 from everlong.files.dates import seconds_of
 from everlong.files.document import Inner, NoTextError, line_of
-from everlong.files.package import Package, damage, local
+from everlong.office.package import Package, damage, local
 
 _FILES = (b"PK\x03\x04", b"%PDF", b"{\\rtf")  # that an embedded object may be
 _NOT_READ = {
