@@ -25,7 +25,7 @@ def eval_published(
         Path,
         typer.Option(
             help="A JSON or JSONL file, or a folder of them, of LongBench v2, BABILong, InfiniteBench, RULER, NoLiMa, "
-            "LongMemEval or BEAM."
+            "LongMemEval, BEAM, HotpotQA or MuSiQue. For the last two, NAME_corpus.json beside NAME.json is read whole."
         ),
     ],
     limit: Annotated[int, typer.Option(help="Questions of each task, the first ones; 0: all.")] = 0,

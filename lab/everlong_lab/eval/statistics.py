@@ -87,6 +87,15 @@ def figures_of(
     return figures
 
 
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> float:
+    """Return McNemar's exact two-sided p of two answerers of the same questions (1947); 1 where none differs."""
+    differing = [one for one, other in zip(first, second, strict=True) if one != other]
+    fewer = min(sum(differing), len(differing) - sum(differing))
+    below = sum(math.comb(len(differing), count) for count in range(fewer + 1))
+    share: float = 2 * below / 2 ** len(differing)
+    return min(1.0, share)
+
+
 def auc(right: npt.ArrayLike, wrong: npt.ArrayLike) -> float:
     """Return the chance that a right one is higher than a wrong one; ties count half. 0.5 where one kind is missing."""
     rows, columns = np.asarray(right, dtype=np.float64)[:, None], np.asarray(wrong, dtype=np.float64)

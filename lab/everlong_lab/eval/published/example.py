@@ -38,6 +38,11 @@ class Example:
     answers: tuple[str, ...]
     scoring: Scoring
     max_new_tokens: int = 64
+    evidence: tuple[str, ...] = ()  # sources of the texts that together answer it, where the benchmark names them
+
+    def is_right(self, reply: str) -> bool:
+        """Return whether a reply states one of the answers."""
+        return any(states(reply, answer) for answer in self.answers)
 
     def score(self, reply: str) -> float:
         """Return 0 to 1."""

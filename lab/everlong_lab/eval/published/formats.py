@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from everlong_lab.eval.published import multihop
 from everlong_lab.eval.published.example import Example, Scoring, Text
 
 Row = Mapping[str, Any]
@@ -224,6 +225,8 @@ _FIELDS: dict[str, frozenset[str]] = {
     "ruler": frozenset({"input", "outputs"}),
     "babilong": frozenset({"input", "question", "target"}),
     "infinitebench": frozenset({"context", "input", "answer"}),
+    "hotpotqa": frozenset({"context", "supporting_facts", "question", "answer"}),
+    "musique": frozenset({"paragraphs", "question", "answer"}),
 }
 _READERS: dict[str, Callable[[Row, Path], Iterator[Example]]] = {
     "longbench-v2": _longbench,
@@ -232,4 +235,6 @@ _READERS: dict[str, Callable[[Row, Path], Iterator[Example]]] = {
     "ruler": _ruler,
     "babilong": _babilong,
     "infinitebench": _infinite,
+    "hotpotqa": multihop.hotpotqa,
+    "musique": multihop.musique,
 }

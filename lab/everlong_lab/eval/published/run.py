@@ -23,7 +23,9 @@ from everlong_lab.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong_lab.eval.log import Log, silent
 from everlong_lab.eval.published.example import Example
 from everlong_lab.eval.published.formats import examples_in
+from everlong_lab.eval.published.passage_rivals import PASSAGE_RIVALS, PassageRivals, answer_by_text
 from everlong_lab.eval.report import Score
+from everlong_lab.eval.statistics import mcnemar
 
 FILE = "answers.jsonl"
 # With what comes back, and by the newest text alone.
@@ -86,8 +88,37 @@ def _ask(
     """Ask questions of one text."""
     there = {(row["id"], row["rival"]) for row in answers.find(kind="answer")}
     missing = [(one, rival) for one in group for rival in RIVALS if (one.id, rival) not in there]
-    if not missing:
-        return
+    if missing:
+        _ask_memory(group, missing, network, tokenizer, config, answers, log)
+    recalled = {row["id"]: row for row in answers.find(kind="answer", rival="everlong")}
+    rivals = PassageRivals(group[0].texts, tokenizer)
+    for one, rival in itertools.product((one for one in group if one.evidence), PASSAGE_RIVALS):
+        if (one.id, rival) not in there:
+            before = time.monotonic()
+            passages = rivals.passages(rival, one, recalled[one.id])
+            reply = answer_by_text(network, tokenizer, one, passages)
+            answers.add(
+                kind="answer",
+                id=one.id,
+                rival=rival,
+                reply=reply,
+                tokens=recalled[one.id]["tokens"],
+                seconds=time.monotonic() - before,
+                recalled=list(passages.sources),
+                recalled_tokens=passages.tokens,
+            )
+
+
+def _ask_memory(
+    group: Sequence[Example],
+    missing: Sequence[tuple[Example, str]],
+    network: Any,
+    tokenizer: Any,
+    config: MemoryConfig | None,
+    answers: AnswerFile,
+    log: Log,
+) -> None:
+    """Read the text, and ask what is missing of it."""
     with MemoryModel(network, tokenizer, None, config) as mm:
         started = time.monotonic()
         for number, text in enumerate(group[0].texts, 1):
@@ -112,6 +143,8 @@ def _ask(
                     tokens=mm.stream_tokens,
                     seconds=now - before,  # since the answer before it: several are at work at once
                     recalled=[recall.source for recall in answer.recalled],
+                    recalled_tokens=sum(recall.span[1] - recall.span[0] for recall in answer.recalled),
+                    passages=[recall.text for recall in answer.recalled],
                 )
                 before = now
 
@@ -132,16 +165,23 @@ def summarise(answers: AnswerFile, examples: Sequence[Example]) -> dict[str, Any
     }
     tasks = list(dict.fromkeys(one.task for one in examples))
 
-    def score(rival: str, task: str) -> dict[str, Any]:
-        of = [one for one in examples if task in ("", one.task)]
-        return dataclasses.asdict(Score.of([one.score(rows[one.id, rival]["reply"]) for one in of]))
+    def score(rival: str, some: Sequence[Example]) -> dict[str, Any]:
+        return dataclasses.asdict(Score.of([one.score(rows[one.id, rival]["reply"]) for one in some]))
 
+    several = [one for one in examples if one.evidence]
     return {
         "kind": "published",
         "settings": answers.settings,
         "made_with": answers.made_with,
-        "tasks": {task: {rival: score(rival, task) for rival in RIVALS} for task in tasks},
-        "all": {rival: score(rival, "") for rival in RIVALS},
+        "tasks": {
+            task: {rival: score(rival, [one for one in examples if one.task == task]) for rival in RIVALS}
+            for task in tasks
+        },
+        "all": {rival: score(rival, examples) for rival in RIVALS},
+        "evidence": {
+            task: evidence_rows([one for one in several if one.task == task], rows)
+            for task in dict.fromkeys(one.task for one in several)
+        },
         "questions": [
             {
                 "id": one.id,
@@ -150,21 +190,87 @@ def summarise(answers: AnswerFile, examples: Sequence[Example]) -> dict[str, Any
                 "question": one.question,
                 "answers": list(one.answers),
                 "scoring": one.scoring,
-                "replies": {rival: rows[one.id, rival]["reply"] for rival in RIVALS},
+                "evidence": list(one.evidence),
+                "replies": {rival: rows[one.id, rival]["reply"] for rival in rivals_of(one)},
             }
             for one in examples
         ],
     }
 
 
+def rivals_of(example: Example) -> tuple[str, ...]:
+    """Return who answers a question."""
+    return (*RIVALS, *(PASSAGE_RIVALS if example.evidence else ()))
+
+
+def evidence_rows(examples: Sequence[Example], rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return for each rival how much evidence it had, how often it was right, and what that cost.
+
+    Shares are of all questions, `right_of_found` of those whose evidence all came back. `p` is McNemar's, of being
+    right, beside everlong.
+    """
+    right = {
+        rival: [one.is_right(rows[one.id, rival]["reply"]) for one in examples] for rival in (*RIVALS, *PASSAGE_RIVALS)
+    }
+
+    def row(rival: str) -> dict[str, Any]:
+        own = [rows[one.id, rival] for one in examples]
+        had = [set(one.evidence) & set(of["recalled"]) for one, of in zip(examples, own, strict=True)]
+        whole = [some == set(one.evidence) for one, some in zip(examples, had, strict=True)]
+        of_found = [is_right for is_right, found in zip(right[rival], whole, strict=True) if found]
+        count = len(examples)
+        return {
+            "questions": count,
+            "all_evidence": sum(whole) / count,
+            "evidence": sum(len(some) for some in had) / sum(len(one.evidence) for one in examples),
+            "right": sum(right[rival]) / count,
+            "f1": sum(one.score(of["reply"]) for one, of in zip(examples, own, strict=True)) / count,
+            "right_of_found": sum(of_found) / len(of_found) if of_found else None,
+            "tokens": sum(of["recalled_tokens"] for of in own) / count,
+            "seconds": sum(of["seconds"] for of in own) / count,
+            "p": None if rival == "everlong" else mcnemar(right["everlong"], right[rival]),
+        }
+
+    return {rival: row(rival) for rival in right}
+
+
 def print_published(report: Mapping[str, Any], console: Console) -> None:
-    """Print the scores in percent, with their 95 % intervals."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, heading in enumerate(("task", "questions", *RIVALS)):
-        table.add_column(heading, justify="right" if number else "left")
+    """Print the scores in percent, with their 95 % intervals, and a table for each task that names its evidence."""
+    table = _table("", ("task", "questions", *RIVALS))
     for task, scores in {**report["tasks"], "all": report["all"]}.items():
-        told = [
+        cells = [
             f"{100 * one['mean']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})" for one in scores.values()
         ]
-        table.add_row(task, str(scores["everlong"]["n"]), *told)
+        table.add_row(task, str(scores["everlong"]["n"]), *cells)
     console.print(table)
+    for task, rivals in report["evidence"].items():
+        table = _table(task, ("", *_EVIDENCE_COLUMNS))
+        for rival, row in rivals.items():
+            table.add_row(rival, *(_cell(name, row[name]) for name in _EVIDENCE_COLUMNS.values()))
+        console.print(table)
+
+
+# By heading, the field of `evidence_rows`.
+_EVIDENCE_COLUMNS = {
+    "all evidence": "all_evidence",
+    "evidence": "evidence",
+    "right": "right",
+    "F1": "f1",
+    "right of found": "right_of_found",
+    "tokens": "tokens",
+    "seconds": "seconds",
+    "p": "p",
+}
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if name == "tokens" else f"{value:.2f}" if name in ("seconds", "p") else f"{100 * value:.1f}"
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title or None, box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
