@@ -10,7 +10,7 @@ from everlong.files import archive, compressed
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
 from everlong.files.kind import HEAD, OFFICE, kind_of, kind_of_package
 
-_DEEPEST = 3  # files within files
+_MOST_NESTED_FILES = 3
 
 
 def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document | PassedOverError]:
@@ -71,8 +71,8 @@ def _within(
     if isinstance(data, UnreadableFileError):
         yield PassedOverError(name, str(data))
         return
-    if depth >= _DEEPEST:
-        yield PassedOverError(name, f"lies {_DEEPEST} files deep: what is deeper is not read")
+    if depth >= _MOST_NESTED_FILES:
+        yield PassedOverError(name, f"lies {_MOST_NESTED_FILES} files deep: what is deeper is not read")
         return
     for found in _passing_over(name, documents_in(data, suffix, depth + 1)):
         if isinstance(found, Document):

@@ -410,7 +410,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/files.md", r"A file of more than (\d+ MiB)", "file_bytes@files/parsing.py"),
     ("guides/files.md", r"more than (\d+ MiB) of text are refused", "text_bytes@files/parsing.py"),
     ("guides/files.md", r"plain text of at most (\d+ KiB)", "SMALL@files/parsing.py"),
-    ("guides/files.md", r"at most (\w+) deep", "_DEEPEST"),
+    ("guides/files.md", r"at most (\w+) deep", "_MOST_NESTED_FILES"),
     ("guides/files.md", r"more than ([\d,]+) headings or rows", "_SHORT_SECTIONS"),
     ("guides/files.md", r"shorter than (\d+) characters each", "_LETTERS_A_SECTION"),
     ("guides/files.md", r"or has more than (\d+ KiB), is not obeyed", "_LARGEST_IGNORE"),
