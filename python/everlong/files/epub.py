@@ -8,7 +8,7 @@ import unicodedata
 import urllib.parse
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everlong.files.dates import seconds_of
@@ -52,6 +52,9 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
             found = book.chapter(place, *chapter)
             sections += found[0]
             yield from found[1]
+        for item in package.iterfind(".//{*}manifest/{*}item"):
+            if "nav" in (item.get("properties") or "").split():
+                sections += _only_in_contents(book.chapter(place, item.get("href", ""), _kind(item))[0], sections)
     titles, authors = _metadata(about, "title"), _metadata(about, "creator")
     if not (told := filled(sections)):
         return
@@ -87,9 +90,21 @@ def _chapters(package: Any) -> Iterator[tuple[str, str]]:
                 break
             item = items[instead]
     for name, item in items.items():
-        apart = {"nav", "cover-image"} & set((item.get("properties") or "").split())
-        if name not in in_spine and not apart and _kind(item) in _READ[:-2]:
+        if name not in in_spine and not _is_apart(item) and _kind(item) in _READ[:-2]:
             yield item.get("href", ""), _kind(item)
+
+
+def _is_apart(item: Any) -> bool:
+    """Return whether an item is the table of contents or the cover."""
+    return bool({"nav", "cover-image"} & set((item.get("properties") or "").split()))
+
+
+def _only_in_contents(contents: Sequence[Section], chapters: Sequence[Section]) -> Iterator[Section]:
+    """Yield the lines of a table of contents that no chapter says. It usually repeats what chapters are called."""
+    text = " ".join(" ".join(section.text.split()) for section in chapters)
+    lines = [" ".join(line.split()).strip("-* ") for section in contents for line in section.text.splitlines()]
+    if own := [line for line in dict.fromkeys(lines) if line and line not in text]:
+        yield Section("contents", "\n".join(own) + "\n")
 
 
 def _kind(item: Any) -> str:

@@ -40,6 +40,8 @@ _MAIL = re.compile(
     re.I,
 )
 _NUMBER = re.compile(rb"\s*[^\n]{0,20}?[\d\x80-\xff]")  # of any script, as a time begins with
+# What mail programs put in the head of a mail. A note that begins with "To:" and "From:" has none of it.
+_MAILERS = re.compile(rb"^(?:MIME-Version|Message-ID|Received|Content-Type|Content-Transfer-Encoding):", re.I | re.M)
 _FLAT_ODF = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<office:document\s", re.S)
 # Readers by the content type of a package's main part: .docx, .docm, .dotx and so on differ in nothing else.
 _OFFICE = re.compile(
@@ -93,6 +95,8 @@ def kind_of(head: bytes, suffix: str) -> str:
     if _MBOX.match(head):
         return "mail"
     if not suffix.isalnum() and _MAIL.match(head):
+        return "mail"
+    if suffix == "txt" and _MAIL.match(head) and _MAILERS.search(re.split(rb"\r?\n\r?\n", head, maxsplit=1)[0]):
         return "mail"
     if suffix == "json":
         return "chats" if _CHAT_JSON.match(_text(head)) else "plain"

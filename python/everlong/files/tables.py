@@ -62,19 +62,17 @@ def _named(rows: Iterable[Sequence[str]], before: str) -> tuple[int, Iterator[Se
 def _sections(
     rows: Iterable[tuple[int, Sequence[str]]], named: int, names: Sequence[str], before: str
 ) -> Iterator[Section]:
+    heads = [f"{name}: " if name else "" for name in names]
     for number, row in rows:
         if number == named:
             line = " | ".join(row)
         elif number > named > 0:
-            line = ", ".join(_behind_name(names, column, cell) for column, cell in enumerate(row) if cell)
+            beyond = [cell for cell in row[len(heads) :] if cell]
+            line = ", ".join([head + cell for head, cell in zip(heads, row, strict=False) if cell] + beyond)
         else:
             last = max(column for column, cell in enumerate(row) if cell)
             line = ", ".join(row[: last + 1])
         yield Section(f"{before}row {number}", line + "\n")
-
-
-def _behind_name(names: Sequence[str], column: int, cell: str) -> str:
-    return f"{names[column]}: {cell}" if column < len(names) and names[column] else cell
 
 
 def _dialect_of(text: str, suffix: str) -> tuple[str, str]:

@@ -353,3 +353,12 @@ def test_messages_of_other_kinds_are_read_with_their_bodies() -> None:
     texts, _ = read(HEAD + b"Content-Type: message/http\n\nHost: shop.example.org\n\nThe order is late.\n")
     assert "Host: shop.example.org" in texts[""]
     assert texts[""].count("The order is late.") == 1
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_a_mail_is_told_from_a_note_though_both_are_called_txt(newline: bytes) -> None:
+    body = base64.b64encode(b"The lease ends in May.").decode()
+    mail = HEAD + f"MIME-Version: 1.0\nContent-Transfer-Encoding: base64\n\n{body}\n".encode()
+    assert read(mail.replace(b"\n", newline), "txt")[0][""].count("The lease ends in May.") == 1
+    note = b"To: Ada\nFrom: Bob\n\nMIME-Version: 1.0 is in every mail. Content-Type: too.\n"
+    assert read(note.replace(b"\n", newline), "txt")[0][""].split() == note.decode().split()

@@ -1,6 +1,6 @@
 // The contract of a part of the index: what it takes from a block, and how it ranks pages for a question. A part is one
-// file that implements it (cpp/index/NAME_part.cc) and one line in index_part.h, which makes it known by name. What that
-// line says of it is a PartKind (part_kinds.h); a kind without inputs of its own gets a question's token ids.
+// file that implements it (cpp/index/NAME_part.cc) and one line in index_part.h, which makes it known by name. What
+// that line says of it is a PartKind (part_kinds.h); a kind without inputs of its own gets a question's token ids.
 #pragma once
 
 #include <algorithm>
