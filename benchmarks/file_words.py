@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import base64
 import bisect
 import codecs
 import csv
@@ -50,6 +51,9 @@ _INLINE = frozenset(
 _NO_TEXT_OF_A_PAGE = ("script", "style")
 _APART = ("noscript", "template", "svg", "iframe", "object", "title", "textarea", "select", "math")
 _OFFICE = {"docx": "word/", "pptx": "ppt/", "xlsx": "xl/"}
+_CHAT_JSON = re.compile(
+    rb'\s*[\[{].{,8000}?("(mapping|chat_messages|client_msg_id|is_archived)"\s*:|"type"\s*:\s*"personal_chat")', re.S
+)
 _BY_ENDING = {
     **dict.fromkeys(("docx", "docm", "dotx"), "docx"),
     **dict.fromkeys(("pptx", "pptm", "ppsx", "potx"), "pptx"),
@@ -79,9 +83,7 @@ class Part:
 def kind_of(name: str, data: bytes) -> str:
     """Return the kind of a file, under which it is counted."""
     kind = _BY_ENDING.get(pathlib.PurePath(name).suffix.lower().removeprefix("."), "plain")
-    if name.lower().endswith(".json") and re.match(
-        rb'\s*[\[{].{,8000}?"(mapping|chat_messages|client_msg_id|is_archived)"\s*:', data, re.S
-    ):
+    if name.lower().endswith(".json") and _CHAT_JSON.match(data):
         return "chats"
     if kind == "plain" and name.lower().endswith((".txt", ".log")) and len(_CHAT_LINE.findall(_text(data[:4000]))) > 1:
         return "chats"
@@ -613,6 +615,8 @@ def _body(part: Any, names: tuple[str, ...], depth: int) -> Iterator[Part]:
             yield from _body(one, names, depth)
     elif kind == "message/rfc822" and part.is_multipart():
         for one in part.get_payload():
+            if str(part.get("Content-Transfer-Encoding")).strip().lower() == "base64":  # against the rules (RFC 2046)
+                one = email.message_from_bytes(base64.b64decode(one.as_bytes()), policy=email.policy.default)
             yield from _message(one, (*names, kind), depth)
     else:
         payload = part.get_payload(decode=True) or b""
