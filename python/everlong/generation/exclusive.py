@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -44,6 +45,20 @@ def exclusive(
     return alone
 
 
+_CallerId = tuple[threading.Thread, asyncio.Task[object] | None]
+
+
+def _caller() -> _CallerId:
+    try:
+        return threading.current_thread(), asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return threading.current_thread(), None
+
+
+class CallWithinCallError(MemoryBusyError):
+    """The call comes from within the one that is at work, in the same thread: to wait for that is to wait for ever."""
+
+
 class CallGuard:
     """The lock of a MemoryModel. Thread-safe.
 
@@ -53,7 +68,8 @@ class CallGuard:
       within the call itself (its streamer, its logits processors, its progress, an observer of blocks).
     - But a call of the thread that asked for a waiting answer's newest piece ends that answer, as if it had been
       closed. Any thread that has the generator may ask for the next piece. From then on the answer is that thread's.
-    - `MemoryModel.exclusive_calls` gives the frame to several calls of one thread, one after the other.
+    - `MemoryModel.exclusive_calls` gives the frame to several calls of one thread, one after the other. Tasks of an
+      asyncio loop share a thread, and are told apart.
     - A signal takes the frame, too, and is refused like any call. But the thread that has the frame may send it,
       between two pieces or from within, wherever no step of the frame is under way.
     - `close` is a call like any other, and the last one: ClosedError for all later calls.
@@ -67,7 +83,7 @@ class CallGuard:
         self._require_ready = require_ready
         self._lock = threading.Lock()  # held by the call that has the frame
         self._thread: threading.Thread | None = None  # the thread of that call
-        self._several: threading.Thread | None = None  # the thread that has it for several calls, between two of them
+        self._several: _CallerId | None = None  # who has it for several calls, between two of them
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest streamed answer
         self._closed = False
 
@@ -78,13 +94,13 @@ class CallGuard:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Wrap a call that has the frame."""
-        if self._several is threading.current_thread():
-            self._several = None  # a call within this one is refused, as ever
+        if self._several is not None and self._several == _caller():
+            whose, self._several = self._several, None  # a call within this one is refused, as ever
             try:
                 self._require_ready()
                 yield
             finally:
-                self._several = threading.current_thread()
+                self._several = whose
             return
         with self._holding_lock():
             self._require_ready()
@@ -92,9 +108,9 @@ class CallGuard:
 
     @contextlib.contextmanager
     def several(self) -> Iterator[None]:
-        """Wrap several calls of this thread, between which no other thread's comes."""
+        """Wrap several calls of this thread, between which no other thread's or task's comes."""
         with self.exclusive():
-            self._several = threading.current_thread()
+            self._several = _caller()
             try:
                 yield
             finally:
@@ -105,7 +121,7 @@ class CallGuard:
         self.require_open()
         self._close_suspended()
         if not self._lock.acquire(blocking=False):
-            raise MemoryBusyError(_BUSY)
+            raise (CallWithinCallError if self._thread is threading.current_thread() else MemoryBusyError)(_BUSY)
         self._thread = threading.current_thread()
         try:
             self.require_open()

@@ -488,7 +488,8 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
         """Wrap several calls of this thread, so that none of another thread comes between two of them.
 
         `with mm.exclusive_calls():` is for who looks, and changes what depends on it. MemoryBusyError where another
-        call is at work. Within it no answer is streamed, and nothing is closed: they raise MemoryBusyError, too.
+        call is at work, and for another task of the thread's asyncio loop. Within it no answer is streamed, and nothing
+        is closed: they raise MemoryBusyError, too.
         """
         return self._guard.several()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from everlong.errors import MemoryBusyError
+from everlong.generation.exclusive import CallWithinCallError
 from everlong.generation.memory_model import MemoryModel
 
 PATIENCE = 600.0  # seconds
@@ -22,12 +23,15 @@ Made = TypeVar("Made")
 def exclusive(call: Callable[[], Made], patience: float = PATIENCE) -> Made:
     """Make a call once no other thread's is at work. MemoryBusyError where that takes longer than `patience`.
 
-    A call that is refused has done nothing, so it is simply made again.
+    A call that is refused has done nothing, so it is simply made again. One from within the call at work, as from its
+    streamer, is refused at once.
     """
     end = time.monotonic() + patience
     while True:
         try:
             return call()
+        except CallWithinCallError:
+            raise
         except MemoryBusyError:
             if time.monotonic() >= end:
                 raise

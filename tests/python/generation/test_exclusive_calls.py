@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import inspect
@@ -160,14 +161,15 @@ def test_an_observer_in_the_middle_of_a_step_is_refused_and_breaks_nothing(mm) -
     with contextlib.closing(mm.frame.observe(observer)):
         mm.read(random_text(600, seed=3), source="more")
     assert len(outcomes) >= 3
-    assert {type(outcome) for outcome in outcomes} == {everlong.MemoryBusyError}
+    assert all(isinstance(outcome, everlong.MemoryBusyError) for outcome in outcomes)
     assert mm.memory.stats().tokens == mm.stream_tokens == len(TEXT) + 600
 
 
 def test_a_close_that_was_refused_closed_nothing(mm, elsewhere) -> None:
     refused = Calling(lambda: mm.close())
     mm.generate(QUESTION, max_new_tokens=2, streamer=refused)
-    assert [type(outcome) for outcome in refused.outcomes] == [everlong.MemoryBusyError] * 3
+    assert len(refused.outcomes) == 3
+    assert all(isinstance(outcome, everlong.MemoryBusyError) for outcome in refused.outcomes)
     answer = mm.stream(QUESTION, max_new_tokens=3)
     next(answer)
     with pytest.raises(everlong.MemoryBusyError):
@@ -436,3 +438,28 @@ def test_within_several_calls_a_call_within_a_call_is_refused(mm) -> None:
         mm.read(TEXT[:300], source="more", progress=progress)
         assert mm.find(QUESTION, k=1)
     assert refused
+
+
+def test_several_calls_of_a_task_are_not_parted_by_another_task_of_its_loop(mm, elsewhere) -> None:
+    async def run() -> None:
+        inside, refused = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            with mm.exclusive_calls():
+                inside.set()
+                await refused.wait()
+                assert mm.find(QUESTION, k=1)
+
+        async def second() -> None:
+            await inside.wait()
+            for call in (mm.exclusive_calls().__enter__, lambda: mm.find(QUESTION)):
+                with pytest.raises(everlong.MemoryBusyError):
+                    call()
+            refused.set()
+
+        await asyncio.gather(first(), second())
+
+    asyncio.run(run())
+    with mm.exclusive_calls(), pytest.raises(everlong.MemoryBusyError):  # nothing of it stays
+        elsewhere(mm.find, QUESTION)
+    elsewhere(mm.find, QUESTION)

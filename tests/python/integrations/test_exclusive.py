@@ -5,11 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.errors import MemoryBusyError
-from everlong.integrations.exclusive import before_stops, exclusive, exclusive_pieces
+from everlong.integrations.exclusive import before_stops, exclusive, exclusive_calls, exclusive_pieces
 from support.chatting import FACTS, chat_memory
 from support.examples import examples
 
@@ -39,6 +40,23 @@ def test_a_call_waits_for_a_streamed_answer_and_gives_up() -> None:
         assert len(refused) == 1
         list(streamed)
         assert exclusive(lambda: mm.find("garden shed"))
+
+
+def test_a_call_from_within_another_one_does_not_wait_for_it() -> None:
+    refused = []
+
+    def progress(read: int, total: int | None) -> None:
+        for wait in (lambda: exclusive(lambda: mm.find("garden")), exclusive_calls(mm).__enter__):
+            with pytest.raises(MemoryBusyError):
+                wait()
+            refused.append(read)
+
+    with chat_memory() as mm, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("everlong.integrations.exclusive.time.sleep", lambda seconds: pytest.fail("it waits"))
+        mm.read("The shed stands behind the garden.", source="more", progress=progress)
+        with exclusive_calls(mm):
+            mm.read("The gate is green.", source="more", progress=progress)
+    assert len(refused) >= 4
 
 
 @examples(40)
