@@ -10,6 +10,7 @@ import hmac
 import json
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -135,7 +136,7 @@ def add_key(file: Path, name: str, **may: Any) -> str:
     secret = _PREFIX + secrets.token_urlsafe(32)
     key = _key_of({"name": name, "hash": hash_of(secret), **may})
     row = {field: value for field, value in dataclasses.asdict(key).items() if value is not None}
-    file = file.resolve()
+    file = Path(os.path.realpath(file))
     with _changing(file):
         rows = _rows(file) if file.exists() else []
         if any(one.get("name") == name for one in rows):
@@ -143,6 +144,7 @@ def add_key(file: Path, name: str, **may: Any) -> str:
         beside = file.with_name(file.name + ".new")
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as written:
             json.dump({"keys": [*rows, row]}, written, indent=2)
+            _own_alike(written.fileno(), file)
             written.flush()
             os.fsync(written.fileno())
         beside.replace(file)
@@ -158,10 +160,19 @@ def _changing(file: Path) -> Iterator[None]:
     """
     lock = os.open(file.with_name(file.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
+        _own_alike(lock, file)
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
+
+
+def _own_alike(descriptor: int, file: Path) -> None:
+    """Give an open file the owner, the group and the rights of one that is there: a service reads what root adds to."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        about = file.stat()
+        os.fchown(descriptor, about.st_uid, about.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(about.st_mode))
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

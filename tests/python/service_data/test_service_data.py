@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sqlite3
 import tempfile
@@ -281,6 +282,26 @@ def test_every_key_that_was_printed_is_in_the_file(tmp_path: Path) -> None:
     assert {keys.bearer(f"Bearer {secret}").name for secret in printed} == names
     assert file.stat().st_mode & 0o077 == 0
     assert link.is_symlink()
+
+
+def test_a_file_of_keys_keeps_its_owner_and_its_rights(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    add_key(file, "ada")
+    owner = (65534, 65533) if os.geteuid() == 0 else (os.geteuid(), os.getegid())  # only root gives files away
+    os.chown(file, *owner)
+    file.chmod(0o640)
+    add_key(file, "ben")
+    assert [key.name for key in load_keys(file).all] == ["ada", "ben"]
+    for one in (file, tmp_path / "keys.json.lock"):
+        about = one.stat()
+        assert (about.st_uid, about.st_gid, about.st_mode & 0o777) == (*owner, 0o640)
+
+
+def test_a_link_in_a_circle_is_no_file_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.symlink_to(file)
+    with pytest.raises(OSError, match=r"keys\.json"):
+        add_key(file, "ada")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"keys": {"a": 1}}', '{"keys": [3]}', "\ud800"])
