@@ -47,6 +47,7 @@ _ALL_BLOCKS = (1 << 31) - 1
 _SAID_TOKENS = 32
 # The most tokens of a question, its newest, whose queries are kept for a search: a layer's take kilobytes each.
 _TAPPED_TOKENS = 4096
+_SPELLED_TOKENS = 512  # of other spellings of a question's words: a long question does not become four of them
 
 
 class Searcher:
@@ -130,9 +131,9 @@ class Searcher:
     def _with_other_spellings(self, prompt: Prompt) -> Prompt:
         """Return the prompt with words of its question once more, spelled as the memory has them (text/spellings.py).
 
-        A memory without such spellings, as nearly all are, changes nothing.
+        A memory without such spellings, as nearly all are, changes nothing. Of a long question the last words count.
         """
-        asked = prompt.ids[prompt.question].tolist()
+        asked = prompt.ids[prompt.question].tolist()[-_TAPPED_TOKENS:]
         held = dict.fromkeys(asked, True)  # whether the memory has a token; it matters not for the question's own
 
         def holds(token: int) -> bool:
@@ -142,11 +143,15 @@ class Searcher:
                 held[token] = any(found.pages for found in ranked)
             return held[token]
 
-        words = (encode(self._tokenizer, f" {word}") for word in spelled_otherwise(decode_text(self._tokenizer, asked)))
-        found = [ids for ids in words if all(map(holds, ids.tolist()))]
+        found, left = [], _SPELLED_TOKENS
+        for word in reversed(spelled_otherwise(decode_text(self._tokenizer, asked))):
+            ids = encode(self._tokenizer, f" {word}")
+            if len(ids) <= left and all(map(holds, ids.tolist())):
+                found.append(ids)
+                left -= len(ids)
         if not found:
             return prompt
-        longer = prompt.behind(torch.cat([*found, encode(self._tokenizer, "\n")]))
+        longer = prompt.behind(torch.cat([*reversed(found), encode(self._tokenizer, "\n")]))
         return dataclasses.replace(longer, question=slice(prompt.question.start, longer.question.stop))
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:

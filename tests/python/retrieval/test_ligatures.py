@@ -67,3 +67,18 @@ def test_a_memory_without_ligatures_is_searched_by_the_question_alone(
             asked = mm.searcher.tap(prompt).token_ids.tolist()
             assert asked == prompt.ids[prompt.question].tolist()
             assert fact in mm.find(question, k=1)[0].text
+
+
+def test_a_long_question_is_lengthened_by_few_spellings_of_its_last_words(
+    tokenizer: transformers.PreTrainedTokenizerFast,
+) -> None:
+    with _memory(tokenizer, [_set_in_type(fact) for fact, _ in FACTS]) as mm:
+        for many in ("affidavit office " * 2, " ".join(f"office{n} firefly{n}" for n in range(300))):
+            question = f"{many} confiscated coffin"
+            prompt = mm._answering.prompt(question, False, None)
+            longer = mm.searcher._with_other_spellings(prompt)
+            assert 0 < len(longer.ids) - len(prompt.ids) < 600
+            assert longer.ids.tolist()[-40:] == prompt.ids.tolist()[-40:]
+            added = tokenizer.decode(longer.ids[: len(longer.ids) - len(prompt.ids)])
+            assert "con\ufb01scated" in added
+            assert "co\ufb03n" in added
