@@ -28,6 +28,7 @@ _SEND_SECONDS = 60.0  # a caller who takes nothing for so long is given up
 _UPLOAD = re.compile(r"/v1/memories/[^/]+/files/[^/]+")
 # Two of these would mean one thing to a proxy in front, and another here.
 _ONCE = frozenset({b"host", b"origin", b"sec-fetch-site", b"content-length", b"authorization", b"content-type"})
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
 _SAFE = ("GET", "HEAD")
 _OWN_PAGES = ("none", "same-origin")  # of Sec-Fetch-Site: nobody's page, or the service's own
 # Whoever may reach the service may ask for these without a key: they tell nothing of a memory.
@@ -65,8 +66,8 @@ class Guard:
         where the browser shows one.
         """
         self._app, self._keys, self._limits, self._metrics = app, keys, limits, metrics
-        self._hosts = {_without_port(host.lower()) for host in hosts} | {"localhost"}
-        self._sites = frozenset(site.lower() for site in sites)
+        self._hosts = {_without_port(host.lower()) for host in hosts} - {""} | {"localhost"}
+        self._sites = frozenset(site.lower() for site in sites) - {""}  # pages that hide where they are say "null"
         self._tracer = _tracer()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,8 +75,10 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             # Some clients end each path with a slash. A redirect would name the host that a proxy passed.
-            path = scope["path"].rstrip("/") or "/"
-            await self._request({**scope, "path": path}, receive, send)
+            # One that is spelled as %2F is of a name, and stays.
+            path, raw = scope["path"], scope.get("raw_path") or scope["path"].encode()
+            slashes = len(raw) - len(raw.rstrip(b"/"))
+            await self._request({**scope, "path": path[: len(path) - slashes] or "/"}, receive, send)
         else:  # there is nothing to connect to, and a page of another site may ask for it
             await send({"type": "websocket.close", "code": 1008})
 
@@ -201,7 +204,9 @@ class Guard:
 
 
 def _without_port(host: str) -> str:
-    return host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+    """Return the name, or the address, of a Host; "" for what is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]
 
 
 def _foreign(headers: dict[str, str], own: Collection[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -131,6 +132,55 @@ def test_the_page_behind_a_proxy_is_the_services_own_where_its_site_is_named(
     assert asked("/v1/models", [("host", "memory.example.org")], host="")[0] == 421
 
 
+@pytest.mark.parametrize("origin", ["null", "", "file://", "http://"])
+def test_an_empty_name_is_no_site(origin: str) -> None:
+    assert asked("/v1/models", {"origin": origin}, sites=("",))[0] == 403
+    assert asked("/v1/models", {}, sites=("",), host="")[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("[::1]", 200),
+        ("[::1]:8000", 200),
+        ("127.0.0.1:8000", 200),
+        ("LOCALHOST:8000", 200),
+        ("[::1]evil.example", 421),
+        ("[::1", 421),
+        ("[127.0.0.1x", 421),
+        ("[evil.example]", 421),
+        ("localhost:evil.example", 421),
+        ("localhost.evil.example", 421),
+        (":8000", 421),
+    ],
+)
+def test_a_host_is_a_name_of_the_service_or_an_address(host: str, status: int) -> None:
+    assert asked("/v1/models", [("host", host)], host="", sites=("::1",))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ("/v1/models", "/v1/models"),
+        ("/v1/models/", "/v1/models"),
+        ("/v1/models///", "/v1/models"),
+        ("//", "/"),
+        ("/v1/memories/lib/files/a%2F", "/v1/memories/lib/files/a/"),  # of a name, which is to be refused
+        ("/v1/memories/lib/files/%2F/", "/v1/memories/lib/files//"),
+    ],
+)
+def test_slashes_at_the_end_of_an_address_mean_nothing(raw: str, path: str) -> None:
+    came = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        came.append(scope["path"])
+
+    scope = {"type": "http", "method": "GET", "query_string": b"", "headers": [(b"host", HOST.encode())]}
+    named = {"path": unquote(raw), "raw_path": raw.encode()}
+    asyncio.run(Guard(application, Keys(()), Limits(), Metrics(), ())({**scope, **named}, _nothing, _nothing))
+    assert came == [path]
+
+
 def test_a_refused_page_is_told_why() -> None:
     with pytest.raises(ApiError) as refused:
         Guard(_nothing, Keys(()), Limits(), Metrics(), ())._require(
@@ -142,7 +192,7 @@ def test_a_refused_page_is_told_why() -> None:
         assert told in refused.value.message
 
 
-async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+async def _nothing(*args: Any) -> None:
     pass
 
 
