@@ -12,6 +12,7 @@ _LONGEST = 200  # bytes of a file's name
 # By general category: control characters, halves of surrogate pairs, ends of lines and paragraphs. Spaces of all kinds,
 # joiners, and letters that this Python does not know yet, are in names that systems make.
 _NO_LETTERS = frozenset(("Cc", "Cs", "Zl", "Zp"))
+_UNSEEN = frozenset(("Cf", "Zs"))  # a name of these alone looks like none
 _TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))  # what makes text read another way
 
 
@@ -30,7 +31,8 @@ def memory_name(name: object) -> str:
 
 def file_name(name: str) -> str:
     """Return the name of an uploaded file. ApiError for a path, control characters and what is too long."""
-    whole = name.strip() not in ("", ".", "..") and _TURNING.isdisjoint(name) and set("/\\").isdisjoint(name)
+    seen = "".join(letter for letter in name if unicodedata.category(letter) not in _UNSEEN)
+    whole = seen not in ("", ".", "..") and _TURNING.isdisjoint(name) and set("/\\").isdisjoint(name)
     whole = whole and _NO_LETTERS.isdisjoint(map(unicodedata.category, name))
     if not whole or len(name.encode()) > _LONGEST:
         raise ApiError(

@@ -41,6 +41,13 @@ def test_what_is_no_name_of_a_file_is_refused(name: str) -> None:
         file_name(name)
 
 
+@given(st.text(st.characters(categories=("Cf", "Zs")), max_size=8), st.sampled_from(["", ".", ".."]))
+def test_a_name_that_nobody_sees_is_none(unseen: str, dots: str) -> None:
+    for name in (unseen + dots, dots + unseen):
+        with pytest.raises(ApiError):
+            file_name(name)
+
+
 @given(st.text(max_size=80))
 def test_a_name_that_passes_is_one_component(name: str) -> None:
     for check in (memory_name, file_name):
