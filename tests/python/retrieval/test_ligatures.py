@@ -78,7 +78,7 @@ def test_a_long_question_is_lengthened_by_few_spellings_of_its_last_words(
             prompt = mm._answering.prompt(question, False, None)
             longer = mm.searcher._with_other_spellings(prompt)
             assert 0 < len(longer.ids) - len(prompt.ids) < 600
-            assert longer.ids.tolist()[-40:] == prompt.ids.tolist()[-40:]
+            assert longer.ids.tolist()[-len(prompt.ids) :] == prompt.ids.tolist()
             added = tokenizer.decode(longer.ids[: len(longer.ids) - len(prompt.ids)])
             assert "con\ufb01scated" in added
             assert "co\ufb03n" in added
