@@ -245,7 +245,10 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
                 change.rows.append(message_to_dict(message))
 
     def clear(self) -> None:
-        """Forget what was read of the session, and its messages."""
+        """Forget what was read of the session, and its messages; not what else was read under its name."""
+        own = f"{self._session} "
         with self._table.change() as change:
-            change.outdated = {block.id for block in self._memory.memory.blocks(self._session)}
+            for block in self._memory.memory.blocks(self._session):
+                if block.origin.startswith(own) and block.origin.removeprefix(own).isdecimal():
+                    change.outdated.add(block.id)
             change.rows = []

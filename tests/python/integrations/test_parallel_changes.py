@@ -147,6 +147,23 @@ def test_a_table_that_finds_no_room_leaves_all_as_it_was() -> None:
         assert origins(mm) == [origin(ADA, "a")]
 
 
+@pytest.mark.parametrize("session", ["notes", "", "a 1"])
+def test_a_history_that_is_cleared_leaves_what_else_has_its_name(session: str) -> None:
+    with open_model(config=TINY_MEMORY) as mm:
+        mm.read("A file of the user.", source=session, origin="/home/ada/notes")
+        mm.read("A text without a place.", source=session)
+        other = EverlongChatMessageHistory(mm, f"{session} 1")
+        other.add_user_message("of another session")
+        before = held(mm)
+        history = EverlongChatMessageHistory(mm, session)
+        history.add_messages([HumanMessage("one"), HumanMessage("two")])
+        assert held(mm) != before
+        history.clear()
+        assert history.messages == []
+        assert held(mm) == before
+        assert [one.content for one in other.messages] == ["of another session"]
+
+
 NAMES = st.tuples(st.sampled_from([("a",), ("a", "b"), ("c",)]), st.sampled_from("kl"))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a red kite", "half \ud800", "the lamp"]))
 
