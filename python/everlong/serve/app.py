@@ -77,6 +77,7 @@ def application(service: Service, hosts: Collection[str] = (), sites: Collection
     )
     handlers = {**expected, ClientDisconnect: _gone_response, HTTPException: _no_route, Exception: _failure_response}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
+    app.router.redirect_slashes = False  # the guard takes them off; a redirect would name the host that a proxy passed
     app.state.service = service
     return Guard(app, service.keys, service.limits, service.metrics, hosts, sites)
 

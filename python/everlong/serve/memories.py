@@ -25,6 +25,7 @@ from everlong.service_data.names import file_name, memory_name
 from everlong.service_data.spool import TextMetadata
 
 _MOST_GROUPS = 50
+_LAST_BLOCK = (1 << 63) - 1  # no block is beyond, and none is that
 _MORE_BYTES = 1 << 16  # counted ahead of a body of unknown length
 
 
@@ -143,7 +144,7 @@ async def search(request: Request) -> Response:
 async def block(request: Request) -> Response:
     """Return a block with its neighbours."""
     service, key, name = _in_memory(request)
-    number = request.path_params["block"]
+    number = min(request.path_params["block"], _LAST_BLOCK)
     found = await _look(service, key, name, lambda opened: service.inspector.passage(opened, number))
     service.audit.note(key.name, "read", name, blocks=[number])
     return JSONResponse(found)

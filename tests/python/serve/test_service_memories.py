@@ -66,6 +66,20 @@ def test_texts_and_files_are_read_listed_found_and_forgotten(http: httpx.Client)
     assert not any("heron" in one["text"] for one in again)
 
 
+@pytest.mark.parametrize("block", [99, 1 << 31, 1 << 63, 10**30])
+def test_a_block_that_is_not_there_is_not_found(http: httpx.Client, block: int) -> None:
+    answer = http.get(f"/memories/m/blocks/{block}")
+    assert answer.status_code == 404, answer.text
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/memories/m/files/a%2F"), ("GET", "/memories/m%2F")])
+def test_no_answer_sends_the_caller_elsewhere(http: httpx.Client, method: str, path: str) -> None:
+    answer = http.request(method, path, content=b"text")
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+    assert names(http) == []
+
+
 @pytest.mark.parametrize("field", ["source", "tags"])
 def test_a_search_of_no_names_is_refused(http: httpx.Client, field: str) -> None:
     write(http, "secret", "The salary of Marlene is 4711 coins.", tags=[])
