@@ -173,7 +173,9 @@ _CHAT_LINE = re.compile(
     re.M,
 )
 _CHAT_TEXTS = frozenset(("parts", "text", "title", "name", "extracted_content", "file_name", "result", "content"))
-_CHAT_MACHINERY = frozenset(("metadata", "author", "id", "parent", "children", "content_type", "asset_pointer"))
+_CHAT_MACHINERY = frozenset(
+    ("metadata", "author", "id", "parent", "children", "content_type", "asset_pointer", "text_entities")
+)
 
 
 def _chats(name: str, data: bytes, depth: int) -> Iterator[Part]:

@@ -125,6 +125,8 @@ def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 def cleaned(text: str) -> str:
     """Return text without control characters, and with U+FFFD for each half of a surrogate pair."""
+    if text.isascii() and text.isprintable():  # as most cells of a table are
+        return text
     return (
         _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
         .encode("utf-16", "surrogatepass")
@@ -134,8 +136,5 @@ def cleaned(text: str) -> str:
 
 def line_of(text: object) -> str:
     """Return what a file says of itself as one short line: a title, a name, a place."""
-    told = str(text or "")
-    if not (told.isascii() and told.isprintable()):  # a text may have millions of headings
-        told = cleaned(told)
-    told = " ".join(told.split())
+    told = " ".join(cleaned(str(text or "")).split())
     return told if len(told) <= _LONGEST_PLACE else told[: _LONGEST_PLACE - 1] + "…"
