@@ -6,6 +6,7 @@ It takes one call at a time, and refuses another one meanwhile. Here that one wa
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -47,7 +48,10 @@ def exclusive_calls(memory: MemoryModel, patience: float = PATIENCE) -> Iterator
 
 
 def exclusive_pieces(begin: Callable[[], Generator[str]]) -> Generator[str]:
-    """Yield the pieces of a streamed answer, which is begun once no other thread's call is at work."""
+    """Yield the pieces of a streamed answer, which is begun once no other thread's call is at work.
+
+    MemoryBusyError where another call of this thread ended it meanwhile: what is there is not the answer.
+    """
 
     def first() -> tuple[Generator[str], str | None]:
         streamed = begin()
@@ -57,6 +61,8 @@ def exclusive_pieces(begin: Callable[[], Generator[str]]) -> Generator[str]:
     with contextlib.closing(streamed):
         while piece is not None:
             yield piece
+            if inspect.getgeneratorstate(streamed) == inspect.GEN_CLOSED:
+                raise MemoryBusyError("another call of the thread that streams this answer ended it")
             piece = next(streamed, None)
 
 

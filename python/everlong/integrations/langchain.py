@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Any, NoReturn
 
 from everlong.generation.memory_model import MemoryModel
@@ -11,11 +12,17 @@ from everlong.integrations.citations import citation, name_of, words_of
 from everlong.integrations.exclusive import before_stops, exclusive, exclusive_pieces
 from everlong.integrations.extras import missing
 from everlong.integrations.table import Table
+from everlong.integrations.threads import in_thread, pieces_in_thread
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 
 try:
-    from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
+    from langchain_core.callbacks import (
+        AsyncCallbackManagerForLLMRun,
+        AsyncCallbackManagerForRetrieverRun,
+        CallbackManagerForLLMRun,
+        CallbackManagerForRetrieverRun,
+    )
     from langchain_core.chat_history import BaseChatMessageHistory
     from langchain_core.documents import Document
     from langchain_core.language_models import BaseChatModel
@@ -57,6 +64,12 @@ class EverlongRetriever(BaseRetriever):
         count, chosen = self.k if k is None else k, self.where if where is None else where
         found = exclusive(lambda: self.memory.find(query, k=count, where=chosen))
         return [Document(page_content=one.text, metadata=citation(one)) for one in found]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **args: Any
+    ) -> list[Document]:
+        sync = run_manager.get_sync()
+        return await in_thread(lambda: self._get_relevant_documents(query, run_manager=sync, **args))
 
 
 class ChatEverlong(BaseChatModel):
@@ -110,13 +123,23 @@ class ChatEverlong(BaseChatModel):
         message = AIMessage(content=said, usage_metadata=counted.usage(), response_metadata=told)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **args: Any,
+    ) -> ChatResult:
+        sync = run_manager.get_sync() if run_manager is not None else None
+        return await in_thread(lambda: self._generate(messages, stop, sync, **args))
+
     def _stream(
         self,
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None,
         **args: Any,
-    ) -> Iterator[ChatGenerationChunk]:
+    ) -> Generator[ChatGenerationChunk]:
         counted, stops = _TokenCounter(), stop or self.stop or []
         how = self._how(messages, stops, counted, args)
         recalled: tuple[Recall, ...] = ()
@@ -139,6 +162,18 @@ class ChatEverlong(BaseChatModel):
             chunk_position="last",
         )
         yield ChatGenerationChunk(message=last)
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **args: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        sync = run_manager.get_sync() if run_manager is not None else None
+        async with contextlib.aclosing(pieces_in_thread(self._stream(messages, stop, sync, **args))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     def _metadata_of(self, recalled: Sequence[Recall]) -> dict[str, Any]:
         return {"model_name": name_of(self.memory), "recalled": list(map(citation, recalled))}
@@ -243,6 +278,14 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
                 text = words_of([(message.type, message.text)])
                 change.read(text, self._session, f"{self._session} {len(change.rows)}")
                 change.rows.append(message_to_dict(message))
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Do as `add_messages`, in a thread."""
+        await in_thread(lambda: self.add_messages(messages))
+
+    async def aclear(self) -> None:
+        """Do as `clear`, in a thread."""
+        await in_thread(self.clear)
 
     def clear(self) -> None:
         """Forget what was read of the session, and its messages; not what else was read under its name."""

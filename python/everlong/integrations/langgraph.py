@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
-import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +12,7 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
 from everlong.integrations.table import Rows, Table
+from everlong.integrations.threads import in_thread
 from everlong.memory.where import Where
 
 try:
@@ -85,7 +84,8 @@ class EverlongStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Do as `batch`, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.batch, list(ops)))
+        several = list(ops)
+        return await in_thread(lambda: self.batch(several))
 
     def _looked(self, ops: Sequence[Op], items: Mapping[Name, Item]) -> list[Result]:
         return [self._look(op, items) for op in ops]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.citations import citation, cited, words_of
 from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
+from everlong.integrations.threads import in_thread
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 
@@ -35,7 +35,7 @@ class EverlongRetriever(BaseRetriever):
         return list(map(_node, found))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+        return await in_thread(lambda: self._retrieve(query_bundle))
 
 
 def _node(recall: Recall) -> NodeWithScore:
@@ -61,7 +61,7 @@ class EverlongMemoryBlock(BaseMemoryBlock[str]):
         question = next((text for one in reversed(messages or []) if (text := one.content or "").strip()), "")
         if not question:
             return ""
-        return "\n\n".join(map(cited, await asyncio.to_thread(self._found, question)))
+        return "\n\n".join(map(cited, await in_thread(lambda: self._found(question))))
 
     def _found(self, query: str) -> tuple[Recall, ...]:
         return exclusive(lambda: self.memory.find(query, k=self.k, where=self.where))
@@ -69,7 +69,7 @@ class EverlongMemoryBlock(BaseMemoryBlock[str]):
     async def _aput(self, messages: list[ChatMessage]) -> None:
         turns = words_of([(one.role.value, one.content or "") for one in messages])
         if turns:
-            await asyncio.to_thread(self._read, turns)
+            await in_thread(lambda: self._read(turns))
 
     def _read(self, text: str) -> None:
         exclusive(lambda: self.memory.read(text, source=self.source, again=True))

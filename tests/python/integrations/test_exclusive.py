@@ -42,6 +42,15 @@ def test_a_call_waits_for_a_streamed_answer_and_gives_up() -> None:
         assert exclusive(lambda: mm.find("garden shed"))
 
 
+def test_an_answer_that_another_call_of_its_thread_ends_is_not_taken_for_a_whole_one() -> None:
+    with chat_memory() as mm:
+        streamed = exclusive_pieces(lambda: mm.stream("pass key", max_new_tokens=8, chat=False, remember=False))
+        next(streamed)
+        mm.find("garden")
+        with pytest.raises(MemoryBusyError, match="ended it"):
+            next(streamed)
+
+
 def test_a_call_from_within_another_one_does_not_wait_for_it() -> None:
     refused = []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +179,37 @@ def test_a_history_is_kept_with_its_memory_and_found_in_it(tmp_path: Any) -> Non
         assert mm.memory.blocks("ann") == []
         assert len(EverlongChatMessageHistory(mm, "ben").messages) == 1
         assert len(mm.memory.blocks("ben")) == 1
+
+
+def test_an_awaited_stream_is_whole_whatever_else_is_awaited() -> None:
+    """Though asyncio has one thread: a call in the thread of an answer would end it."""
+    with chat_memory() as mm:
+        words = {"min_new_tokens": 24, "max_new_tokens": 24, "suppress_tokens": [*range(33, 64), *range(127, 257)]}
+        chat, retriever = ChatEverlong(memory=mm, generation=words), EverlongRetriever(memory=mm, k=1)
+        history = EverlongChatMessageHistory(mm, "ann")
+
+        async def streamed(others: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> str:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            text = ""
+            tasks: list[asyncio.Task[Any]] = []
+            async for chunk in chat.astream("pass key?"):
+                tasks = tasks or [asyncio.create_task(other()) for other in others]
+                text += str(chunk.content)
+                for _ in range(5):
+                    await asyncio.to_thread(lambda: None)  # nobody who waits has asyncio's thread
+            await asyncio.gather(*tasks)
+            return text
+
+        calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+            lambda: retriever.ainvoke("garden shed"),
+            lambda: chat.ainvoke("garden shed?"),
+            lambda: history.aadd_messages([HumanMessage("My dog is called Rex.")]),
+            history.aclear,
+        ]
+        for call in calls:
+            alone = asyncio.run(streamed(()))
+            assert asyncio.run(streamed([call] * 2)) == alone
+            assert len(alone) > 12
 
 
 def test_a_chain_with_history_runs() -> None:
