@@ -22,7 +22,7 @@ from support.made_files import hostile, luring, make_good
 GOOD = 60
 # What is whole of them, or text, is read.
 READ = {
-    *("external.docx", "no-chat.json", "template.docx", "entity.docx", "linked.xlsx"),
+    *("no-chat.json", "template.docx", "linked.xlsx"),
     *("picture.pptx", "parts.eml", "page.pdf", "outside.zip", "wide.xlsx"),
 }
 
