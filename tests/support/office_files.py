@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
 
 from everlong.files.content import documents_in
 from everlong.files.document import Document
@@ -103,3 +106,28 @@ def read(data: bytes, suffix: str = "") -> Read:
     found = list(documents_in(data, suffix))
     documents = tuple(one for one in found if isinstance(one, Document))
     return Read(documents, {one.name: str(one) for one in found if not isinstance(one, Document)})
+
+
+def random_trees(around: list[str], container: str) -> st.SearchStrategy[list[Any]]:
+    """Draw blocks of a document: lines of runs, boxes within lines, tables, and one more kind of `container`.
+
+    A run is ("run", None), or lies in one of `around`. Each is a pair of its kind and of what lies within it.
+    """
+    runs: st.SearchStrategy[tuple[str, Any]] = st.recursive(
+        st.just(("run", None)),
+        lambda inner: st.tuples(st.sampled_from(around), st.lists(inner, min_size=1, max_size=3)),
+        max_leaves=5,
+    )
+    return st.recursive(
+        st.lists(st.tuples(st.just("line"), st.lists(runs, max_size=3)), min_size=1, max_size=3),
+        lambda inner: st.lists(
+            st.one_of(
+                st.tuples(st.just("line"), st.lists(runs | st.tuples(st.just("box"), inner), max_size=3)),
+                st.tuples(st.just(container), inner),
+                st.tuples(st.just("table"), st.lists(st.lists(inner, min_size=1, max_size=2), min_size=1, max_size=2)),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        max_leaves=6,
+    )

@@ -30,9 +30,8 @@ class FileTexts:
 
     texts: Sequence[FileText]
     passed_over: tuple[tuple[str, str], ...] = ()
-    details: tuple[
-        tuple[str, str], ...
-    ] = ()  # what was assumed of a text, as its encoding: name within the file, and what
+    # What was assumed of a text, as its encoding: name within the file, and what.
+    details: tuple[tuple[str, str], ...] = ()
 
 
 def file_texts(file: str | os.PathLike[str], *, called: str | None = None, descriptor: int | None = None) -> FileTexts:

@@ -43,7 +43,7 @@ async def _page(tools: Tools, key: Key, after: tuple[str, str | None]) -> tuple[
     A place is a memory and one of its sources, or None for the end of them. So a page fits whatever changed meanwhile.
     """
     rows: list[dict[str, str]] = []
-    memories = sorted(name for name in tools.shelf.names() if key.may_see(name) and (name, None) != after)
+    memories = sorted(name for name in tools.registry.names() if key.may_see(name) and (name, None) != after)
     memories = [name for name in memories if name >= after[0]]
     for number, memory in enumerate(memories):
         if number == _LOOKS:

@@ -49,7 +49,7 @@ class Tools:
         service: Service | None,
     ) -> None:
         """`key_of` returns who asks, by a request over HTTP; by None, of standard input and output."""
-        self.shelf, self.looking, self.service = registry, inspector, service
+        self.registry, self.inspector, self.service = registry, inspector, service
         self.key_of_request = key_of
 
     def key_of(self, context: _Context) -> Key:
@@ -57,7 +57,7 @@ class Tools:
 
     def require(self, key: Key, memory: str, *, write: bool = False) -> None:
         """Raise ApiError where the key may not see a memory, or write to it."""
-        self.shelf.existing_folder(memory)
+        self.registry.existing_folder(memory)
         if not key.may_see(memory):
             raise no_memory(memory)
         if write and not key.write:
@@ -72,7 +72,7 @@ class Tools:
         self.require(key, memory)
 
         def looked() -> Any:
-            with self.shelf.open_read_only(memory) as opened:
+            with self.registry.open_read_only(memory) as opened:
                 return look(opened)
 
         async with contextlib.nullcontext() if self.service is None else self.service.looks.acquire(key.name):
@@ -80,12 +80,12 @@ class Tools:
 
     async def listed(self, key: Key, memory: str) -> dict[str, Any]:
         if not memory:
-            return {"memories": [name for name in self.shelf.names() if key.may_see(name)]}
-        return {"memory": memory, "sources": await self.look(key, memory, self.looking.sources)}
+            return {"memories": [name for name in self.registry.names() if key.may_see(name)]}
+        return {"memory": memory, "sources": await self.look(key, memory, self.inspector.sources)}
 
     async def recall(self, key: Key, memory: str, question: str, most: int) -> dict[str, Any]:
         most = min(max(most, 1), _MOST)
-        found = await self.look(key, memory, lambda opened: self.looking.search(opened, question, most))
+        found = await self.look(key, memory, lambda opened: self.inspector.search(opened, question, most))
         if self.service is not None:
             self.service.audit.note(key.name, "search", memory, blocks=[one["block_id"] for one in found])
         return {"memory": memory, "passages": found}
@@ -113,7 +113,7 @@ class Tools:
         return {"memory": memory, "source": source, "blocks": blocks}
 
     def _forget(self, memory: str, source: str) -> int:
-        with self.shelf.open_writable(memory) as opened:
+        with self.registry.open_writable(memory) as opened:
             blocks = opened.forget(source=source_meant(opened, source))
             opened.compact()
         return blocks
@@ -138,7 +138,7 @@ class Tools:
             found = opened.blocks(source_meant(opened, source))
             if not found:
                 raise ApiError(404, f"{memory!r} has no source {source!r}", "source_not_found")
-            return "".join(self.looking.text(opened, block.id) for block in sorted(found, key=lambda one: one.span))
+            return "".join(self.inspector.text(opened, block.id) for block in sorted(found, key=lambda one: one.span))
 
         return str(await self.look(key, memory, text))
 

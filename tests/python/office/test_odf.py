@@ -15,7 +15,7 @@ from everlong.files.document import NoTextError
 from everlong.files.parsing import Limits, parse
 from support.examples import examples
 from support.made_files import zip_of
-from support.office_files import read
+from support.office_files import random_trees, read
 
 NAMESPACES = (
     " ".join(
@@ -123,24 +123,7 @@ class Writer:
         return f"<text:{kind}>{''.join(map(self._piece, inner))}</text:{kind}>"
 
 
-PIECES: st.SearchStrategy[tuple[str, Any]] = st.recursive(
-    st.just(("run", None)),
-    lambda inner: st.tuples(st.sampled_from(["span", "a", "meta"]), st.lists(inner, min_size=1, max_size=3)),
-    max_leaves=5,
-)
-TREES: st.SearchStrategy[list[Any]] = st.recursive(
-    st.lists(st.tuples(st.just("line"), st.lists(PIECES, max_size=3)), min_size=1, max_size=3),
-    lambda inner: st.lists(
-        st.one_of(
-            st.tuples(st.just("line"), st.lists(PIECES | st.tuples(st.just("box"), inner), max_size=3)),
-            st.tuples(st.just("list"), inner),
-            st.tuples(st.just("table"), st.lists(st.lists(inner, min_size=1, max_size=2), min_size=1, max_size=2)),
-        ),
-        min_size=1,
-        max_size=3,
-    ),
-    max_leaves=6,
-)
+TREES = random_trees(["span", "a", "meta"], "list")
 
 
 @pytest.mark.slow

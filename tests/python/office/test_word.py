@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from everlong.files.document import NoTextError
 from everlong.files.parsing import parse
 from support.examples import examples
-from support.office_files import NAMESPACES, WORD, package, read, word_file
+from support.office_files import NAMESPACES, WORD, package, random_trees, read, word_file
 
 RUN = "<w:r><w:t>{}</w:t></w:r>"
 PARAGRAPH = f"<w:p>{RUN}</w:p>"
@@ -108,24 +107,7 @@ class Writer:
         return before + "".join(map(self._piece, inner)) + behind
 
 
-RUNS: st.SearchStrategy[tuple[str, Any]] = st.recursive(
-    st.just(("run", None)),
-    lambda inner: st.tuples(st.sampled_from(sorted(AROUND)), st.lists(inner, min_size=1, max_size=3)),
-    max_leaves=5,
-)
-TREES: st.SearchStrategy[list[Any]] = st.recursive(
-    st.lists(st.tuples(st.just("line"), st.lists(RUNS, max_size=3)), min_size=1, max_size=3),
-    lambda inner: st.lists(
-        st.one_of(
-            st.tuples(st.just("line"), st.lists(RUNS | st.tuples(st.just("box"), inner), max_size=3)),
-            st.tuples(st.just("control"), inner),
-            st.tuples(st.just("table"), st.lists(st.lists(inner, min_size=1, max_size=2), min_size=1, max_size=2)),
-        ),
-        min_size=1,
-        max_size=3,
-    ),
-    max_leaves=6,
-)
+TREES = random_trees(sorted(AROUND), "control")
 
 
 @pytest.mark.slow
