@@ -35,7 +35,7 @@ class FewTools:
     memories: dict[str, set[str] | None]
 
     @property
-    def shelf(self) -> Any:
+    def registry(self) -> Any:
         return types.SimpleNamespace(names=lambda: sorted(self.memories))
 
     def key_of_request(self, request: Any) -> Key:
