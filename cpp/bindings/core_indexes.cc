@@ -145,7 +145,8 @@ Token ids of each [n] name them where they are searched by lists.)")
 `part` is "meaning", "encoder" or another kind that is from_pack. The vectors are the tensor "PART.PACK" of each block,
 int8 [vectors, dimension]. There is one vector for every `group_tokens` tokens of a page and one for what is left of it,
 pages in order. ValueError for options out of range.
-With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
+With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`, and
+"passage.PACK" one for each page.
 `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.)")
       .def(
           "blocks_without_meaning",

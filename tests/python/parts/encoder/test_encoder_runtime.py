@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -68,8 +69,33 @@ def sentences_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], 
             yield kept[at * len(kept) // len(own)]
 
 
-def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return unit vectors of each block's tokens and sentences, by loops: of its text and up to 80 bytes before."""
+def runs_of(cut: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return passages: runs of sentences of at least an equal share of so many pieces that 160 are the most on average."""
+    total = cut[-1][1] - cut[0][0]
+    least, runs, begin = total / math.ceil(total / 160), [], cut[0][0]
+    for _, end in cut:
+        if end - begin >= least or end == cut[-1][1]:
+            runs.append((begin, end))
+            begin = end
+    return runs
+
+
+def passages_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], size: int, page: int) -> Iterator[int]:
+    """Yield the passage of each page: the one that its middle piece is in."""
+    runs = [range(begin, end) for begin, end in runs_of(cut)]
+    groups = pieces_of(there, size, page, 16)
+    per_page = -(-page // 16)
+    for first in range(0, len(groups), per_page):
+        own = groups[first : first + per_page]
+        middle = (own[0][0] + own[-1][-1] + 1) // 2
+        yield next(number for number, run in enumerate(runs) if middle in run or number == len(runs) - 1)
+
+
+def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, ...]]:
+    """Return unit vectors of each block's tokens, sentences and passages, by loops: of its text and up to 80 bytes before.
+
+    Each is encoded behind its source's name, whose pieces count in the means of sentences and passages alone.
+    """
     found = {}
     core, page = mm.memory.core, mm.config.archive.page_tokens
     for info in core.blocks.infos():
@@ -81,22 +107,25 @@ def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tup
         first = next(at for at in range(len(ids)) if ends[at] > before)
         states: list[np.ndarray] = []
         cut = encoder.pieces.sentences(ids, 40)
+        title = encoder.pieces(info.source)[0]
         means: list[np.ndarray] = []  # of each sentence
         for begin, end in cut:
-            own = encoder.states([ids[begin:end]])[0].numpy()
-            states += list(own)
+            own = encoder.states([np.concatenate([title, ids[begin:end]])])[0].numpy()
+            states += list(own[len(title) :])
             means.append(own.mean(axis=0))
 
         there = [(at, begins[at] - before, ends[at] - before) for at in range(first, len(ids))]
         size = info.end - info.begin
         tokens = np.stack([np.mean([states[at] for at in own], axis=0) for own in pieces_of(there, size, page, 4)])
         sentences = np.stack([means[number] for number in sentences_of(cut, there, size, page)])
+        of_block = [(begin, end) for begin, end in cut if end > first]
+        passages = []
+        for number in passages_of(of_block, there, size, page):
+            begin, end = runs_of(of_block)[number]
+            passages.append(encoder.states([np.concatenate([title, ids[begin:end]])])[0].numpy().mean(axis=0))
         vectors = encoder.written(torch.from_numpy(tokens)).numpy()
-        sentences = sentences @ encoder.heads.sentence.numpy()
-        found[info.id] = (
-            vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
-            sentences / np.linalg.norm(sentences, axis=1, keepdims=True),
-        )
+        wholes = [np.stack(one) @ encoder.heads.sentence.numpy() for one in (sentences, passages)]
+        found[info.id] = tuple(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (vectors, *wholes))
     return found
 
 
@@ -110,10 +139,11 @@ def test_blocks_get_the_vectors_of_their_text(encoder: TextEncoder) -> None:
     with opened() as mm:
         mm.read(random_words(900), source="one")
         mm.read(random_words(700, seed=2), source="two")
-        kept, expected = (kept_in(mm), kept_in(mm, "sentence")), expected_of(mm, encoder)
+        kept = [kept_in(mm, what) for what in ("encoder", "sentence", "passage")]
+        expected = expected_of(mm, encoder)
         assert len(expected) >= 6
-        for block, both in expected.items():
-            for vectors, own in zip((of[block] for of in kept), both, strict=True):
+        for block, all_three in expected.items():
+            for vectors, own in zip((of[block] for of in kept), all_three, strict=True):
                 assert vectors.dtype == np.int8
                 assert vectors.shape == own.shape
                 assert cosines(vectors, own).min() > 0.999  # of 8 bits
@@ -122,7 +152,7 @@ def test_blocks_get_the_vectors_of_their_text(encoder: TextEncoder) -> None:
 def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
     with opened() as mm:
         mm.read(random_words(3000))
-        kept, kept_sentences = kept_in(mm), kept_in(mm, "sentence")
+        kept, kept_sentences, kept_passages = (kept_in(mm, what) for what in ("encoder", "sentence", "passage"))
         mm.config = mm.config.changed(search={"index": ("encoder",)})
         words = random_words(60, seed=5)
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, words))
@@ -138,12 +168,13 @@ def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
             vectors = kept[block.id].astype(np.float64)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             sentences = kept_sentences[block.id] / np.linalg.norm(kept_sentences[block.id], axis=1, keepdims=True)
+            passages = kept_passages[block.id] / np.linalg.norm(kept_passages[block.id], axis=1, keepdims=True)
             row, sentence, (begin, end) = 0, 0, block.span
-            for first in range(begin, end, mm.config.archive.page_tokens):
+            for page, first in enumerate(range(begin, end, mm.config.archive.page_tokens)):
                 tokens = min(first + mm.config.archive.page_tokens, end) - first
                 count, of_sentences = -(-tokens // 4), -(-tokens // 16)
                 scores[first] = (query @ vectors[row : row + count].T).max(1).sum()
-                scores[first] += (sentences[sentence : sentence + of_sentences] @ mean).max()
+                scores[first] += (sentences[sentence : sentence + of_sentences] @ mean).max() + passages[page] @ mean
                 row, sentence = row + count, sentence + of_sentences
         ranking = mm.memory.core.search.rankings(10, **inputs)[0]
         assert (ranking.part, ranking.granularity) == ("encoder", "page")
