@@ -90,6 +90,41 @@ void SetMeaning(const IndexesHandle& self, std::optional<std::string> pack, int3
   RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetMeaning(options, kind); }));
 }
 
+// A table of words, which the memories of one tokenizer share.
+struct WordTableHandle {
+  std::shared_ptr<const index::WordTable> table;
+};
+
+WordTableHandle MakeWordTable(const std::vector<py::bytes>& texts, const std::vector<bool>& begins_within,
+                              const std::vector<bool>& ends_within) {
+  if (texts.size() != begins_within.size() || texts.size() != ends_within.size()) {
+    throw py::value_error("texts, begins_within and ends_within have " + std::to_string(texts.size()) + ", " +
+                          std::to_string(begins_within.size()) + " and " + std::to_string(ends_within.size()) +
+                          " values, expected one of each for a token");
+  }
+  std::vector<index::TokenPiece> pieces;
+  pieces.reserve(texts.size());
+  for (size_t id = 0; id < texts.size(); ++id) pieces.push_back({texts[id], begins_within[id], ends_within[id]});
+  return {ValueOrRaise(index::WordTable::Make(pieces))};
+}
+
+std::vector<std::pair<int32_t, size_t>> Words(const WordTableHandle& self, const ArrayOf<int32_t>& token_ids) {
+  std::vector<std::pair<int32_t, size_t>> words;
+  for (const index::WordTable::Word& word : self.table->Words(View<int32_t>(token_ids, "token_ids", 1))) {
+    words.emplace_back(word.term, word.first);
+  }
+  return words;
+}
+
+void SetWords(const IndexesHandle& self, const std::optional<WordTableHandle>& words) {
+  RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetWords(words ? words->table : nullptr); }));
+}
+
+std::optional<WordTableHandle> WordsOf(const IndexesHandle& self) {
+  std::shared_ptr<const index::WordTable> words = self.Call([](os::Indexes& indexes) { return indexes.words(); });
+  return words == nullptr ? std::nullopt : std::optional(WordTableHandle{std::move(words)});
+}
+
 std::pair<int64_t, int64_t> DeviceUse(const IndexesHandle& self, const std::string& part) {
   const index::IndexPart kind = ParsePart("part", part);
   const index::DeviceUse use = self.Call([&](os::Indexes& indexes) { return indexes.device_use(kind); });
@@ -110,6 +145,13 @@ void SetPageRouter(const IndexesHandle& self, const ArrayOf<int64_t>& lists, con
 }  // namespace
 
 void BindIndexes(py::module_& module) {
+  py::class_<WordTableHandle>(module, "WordTable", R"(Which words token ids spell: cpp/index/include/everlong/index/word_table.h.
+
+Immutable.)")
+      .def(py::init(&MakeWordTable), py::arg("texts"), py::arg("begins_within"), py::arg("ends_within"),
+           R"(Of each token id what it says, empty for nothing; whether it goes on with a word that began before it; and
+whether the token behind it may go on with its last word.)")
+      .def("words", &Words, py::arg("token_ids"), "Return each word of token ids as a number, and its first token.");
   py::class_<IndexesHandle>(module, "Indexes", R"(The index of a memory: cpp/os/include/everlong/os/index.h.
 
 Thread-safe: changes take turns with every other change of the memory, and keep searches out only while they put the
@@ -122,6 +164,9 @@ From `coarse_from` pages on a search goes by two levels (cpp/index/include/everl
 are kept, "bf16", "int8" or "e4m3" (cpp/index/include/everlong/index/key_layout.h). With a `device`, searches scan on
 that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.)")
       .def("retrieval_heads", &RetrievalHeads)
+      .def("set_words", &SetWords, py::arg("words"),
+           "Search by these words in the part \"lexical\" from now on; None: by token ids, as at first.")
+      .def("words", &WordsOf)
       .def(
           "device_use", &DeviceUse, py::arg("part"),
           R"(Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads", "meaning" and "encoder".)")

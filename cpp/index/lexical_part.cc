@@ -1,6 +1,11 @@
-// The part "lexical" over LexicalIndex. It is made with every memory. The token statistics are restored from its file.
+// The part "lexical" over LexicalIndex. It is made with every memory, by token ids. Their statistics are restored from
+// its file. It is made again by words once the caller has a table of them.
+#include "everlong/index/lexical.h"
+
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "built_in_parts.h"
 #include "lexical_index.h"
@@ -14,22 +19,30 @@ namespace {
 constexpr Voice kPageVoice{Evidence{1.5, 0.31}, Voice::Grows::kAsRoot};
 constexpr Voice kGroupVoice{Evidence{0.0, 14.7}, Voice::Grows::kAsRoot};
 
+// Without a table of words the token ids are the words, and their statistics are those that all parts share.
 class LexicalPart final : public Part {
  public:
-  explicit LexicalPart(const PartContext& context) : context_(context), index_(context.table, context.statistics) {}
+  LexicalPart(const PartContext& context, std::shared_ptr<const WordTable> words)
+      : context_(context),
+        words_(std::move(words)),
+        index_(context.table, words_ == nullptr ? context.statistics : statistics_) {}
 
   PartNeeds needs() const override { return {.token_ids = true}; }
 
   Status Add(const BlockInput& block) override {
-    for (int32_t page = 0; page < block.page_count(); ++page) {
-      EVERLONG_RETURN_IF_ERROR(index_.Add(block.first_page + page, block.PageIds(page)));
+    const std::vector<std::vector<int32_t>> pages = TermsOf(block);
+    for (size_t page = 0; page < pages.size(); ++page) {
+      if (words_ != nullptr) statistics_.AddPage(pages[page]);
+      EVERLONG_RETURN_IF_ERROR(index_.Add(block.first_page + static_cast<int32_t>(page), pages[page]));
     }
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
-    for (int32_t page = 0; page < block.page_count(); ++page) {
-      index_.Remove(block.first_page + page, block.PageIds(page));
+    const std::vector<std::vector<int32_t>> pages = TermsOf(block);
+    for (size_t page = 0; page < pages.size(); ++page) {
+      if (words_ != nullptr) statistics_.RemovePage(pages[page]);
+      index_.Remove(block.first_page + static_cast<int32_t>(page), pages[page]);
     }
     return OkStatus();
   }
@@ -37,17 +50,22 @@ class LexicalPart final : public Part {
   bool Has(const BlockEntry& block) const override { return block.pages().last <= index_.pages(); }
 
   bool CountInto(TokenStatistics& statistics) const override {
+    if (words_ != nullptr) return false;
     index_.CountInto(statistics);
     return true;
   }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    EVERLONG_ASSIGN_OR_RETURN(LexicalIndex::Found found, index_.Search(query.token_ids, k, filter));
-    const float whole = index_.WholeScore(query.token_ids);
+    const std::vector<int32_t> terms = TermsOf(query.token_ids);
+    EVERLONG_ASSIGN_OR_RETURN(LexicalIndex::Found found, index_.Search(terms, k, filter));
+    const float whole = index_.WholeScore(terms);
     return std::vector{Ranked(std::move(found.pages), k, whole, Granularity::kPage, kPageVoice),
                        Ranked(std::move(found.groups), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
+  std::string settings() const override {
+    return words_ == nullptr ? std::string() : "words " + std::to_string(words_->digest());
+  }
   Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
@@ -55,21 +73,50 @@ class LexicalPart final : public Part {
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
-    return index_.Load(file, pages);
+    EVERLONG_RETURN_IF_ERROR(index_.Load(file, pages));
+    if (words_ != nullptr) index_.CountInto(statistics_);
+    return OkStatus();
   }
 
-  int64_t bytes() const override { return index_.bytes(); }
+  int64_t bytes() const override { return index_.bytes() + (words_ == nullptr ? 0 : statistics_.bytes()); }
 
  private:
+  [[nodiscard]] std::vector<int32_t> TermsOf(std::span<const int32_t> token_ids) const {
+    if (words_ == nullptr) return {token_ids.begin(), token_ids.end()};
+    std::vector<int32_t> terms;
+    for (const WordTable::Word& word : words_->Words(token_ids)) terms.push_back(word.term);
+    return terms;
+  }
+
+  // Return the words of each page. A word belongs to the page in which it begins.
+  [[nodiscard]] std::vector<std::vector<int32_t>> TermsOf(const BlockInput& block) const {
+    std::vector<std::vector<int32_t>> pages(static_cast<size_t>(block.page_count()));
+    if (words_ == nullptr) {
+      for (int32_t page = 0; page < block.page_count(); ++page) {
+        const std::span<const int32_t> ids = block.PageIds(page);
+        pages[static_cast<size_t>(page)].assign(ids.begin(), ids.end());
+      }
+      return pages;
+    }
+    for (const WordTable::Word& word : words_->Words(block.token_ids)) {
+      pages[word.first / static_cast<size_t>(block.page_tokens)].push_back(word.term);
+    }
+    return pages;
+  }
+
   const PartContext& context_;
+  const std::shared_ptr<const WordTable> words_;
+  TokenStatistics statistics_;  // of words, where there is a table
   LexicalIndex index_;
 };
 
-Result<std::unique_ptr<Part>> Make(const PartContext& context) {
-  return std::unique_ptr<Part>(std::make_unique<LexicalPart>(context));
-}
+Result<std::unique_ptr<Part>> Make(const PartContext& context) { return MakeLexicalPart(context, nullptr); }
 
 }  // namespace
+
+std::unique_ptr<Part> MakeLexicalPart(const PartContext& context, std::shared_ptr<const WordTable> words) {
+  return std::make_unique<LexicalPart>(context, std::move(words));
+}
 
 PartKind LexicalKind() {
   PartKind kind;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "at_least.h"
+#include "everlong/index/lexical.h"
 #include "everlong/index/part_kinds.h"
 #include "memory_state.h"
 
@@ -60,6 +61,21 @@ index::DeviceUse Indexes::device_use(index::IndexPart part) const {
   const index::Part* const there = state_.index.part(part);
   return there == nullptr ? index::DeviceUse{} : there->device_use();
 }
+
+Status Indexes::SetWords(std::shared_ptr<const index::WordTable> words) {
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
+  const std::shared_ptr<const index::WordTable> there = state_.words.Get();
+  if (there == words || (there != nullptr && words != nullptr && *there == *words)) return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(writer.Replace(
+      index::IndexPart::kLexical,
+      [words](const index::PartContext& context) -> Result<std::unique_ptr<index::Part>> {
+        return index::MakeLexicalPart(context, words);
+      }));
+  state_.words.Set(std::move(words));
+  return OkStatus();
+}
+
+std::shared_ptr<const index::WordTable> Indexes::words() const { return state_.words.Get(); }
 
 Status Indexes::SetPageVectors(const PageVectorOptions& options) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("dimension", options.dimension, 1));

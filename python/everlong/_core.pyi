@@ -702,6 +702,20 @@ class Searcher:
     ) -> list[PageRef]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
 
+class WordTable:
+    """Which words token ids spell: cpp/index/include/everlong/index/word_table.h.
+
+    Immutable.
+    """
+
+    def __init__(self, texts: Sequence[bytes], begins_within: Sequence[bool], ends_within: Sequence[bool]) -> None:
+        """Of each token id what it says, empty for nothing; whether it goes on with a word that began before it; and
+        whether the token behind it may go on with its last word.
+        """
+
+    def words(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
+        """Return each word of token ids as a number, and its first token."""
+
 class Indexes:
     """The index of a memory: cpp/os/include/everlong/os/index.h.
 
@@ -725,6 +739,10 @@ class Indexes:
         """
 
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def set_words(self, words: WordTable | None) -> None:
+        """Search by these words in the part "lexical" from now on; None: by token ids, as at first."""
+
+    def words(self) -> WordTable | None: ...
     def device_use(self, part: str) -> tuple[int, int]:
         """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads", "meaning" and "encoder"."""
 
@@ -766,7 +784,8 @@ class Indexes:
         `part` is "meaning", "encoder" or another kind that is from_pack. The vectors are the tensor "PART.PACK" of each block,
         int8 [vectors, dimension]. There is one vector for every `group_tokens` tokens of a page and one for what is left of it,
         pages in order. ValueError for options out of range.
-        With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
+        With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`, and
+        "passage.PACK" one for each page.
         `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
 

@@ -28,6 +28,7 @@ from everlong.retrieval.question_states import (
 from everlong.retrieval.recall import SearchOutcome
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import trace_of
+from everlong.retrieval.word_table import rarest_words
 from everlong.text.prompt import Prompt
 
 # Returns what to add to the scores of a search's first pages; `core.search.find` takes it as `added`.
@@ -107,8 +108,8 @@ class PartQuery:
         self._core, self._parts, self._rerank = frame.memory.core, frame.parts, rerank
         self.whole = tapped.states.hidden
         if len(tapped.token_ids) > MOST_QUERY_TOKENS:
-            rarest = np.argsort(-self._core.search.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
-            tapped = tapped.only(np.sort(rarest))
+            weights = self._core.search.idf(tapped.token_ids)
+            tapped = tapped.only(rarest_words(self._core, tapped.token_ids, weights, MOST_QUERY_TOKENS))
         self.ids, self._hidden = tapped.token_ids, tapped.states.hidden
         self._finders = [one for one in self._parts.retrievers if needs_of(one).kinds]
         self.request = _search_inputs(frame.served, tapped, config, page_query, self._parts)

@@ -37,6 +37,7 @@ from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search
+from everlong.retrieval.word_table import rarest_words, word_table
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.spellings import spelled_otherwise
@@ -66,6 +67,7 @@ class Searcher:
         self._tokenizer = tokenizer
         self._config = config
         self.prints = prints
+        self._core.index.set_words(word_table(tokenizer))
         self.heads = RetrievalHeads(frame, tokenizer, prints, config.search)
         self.citing = CitationBuilder(frame, tokenizer)
         self.embedder: PageEmbedder | None = None
@@ -123,7 +125,7 @@ class Searcher:
         """Return the prompt with the turn before it as part of its question."""
         ids = before.numpy().astype(np.int32)
         weight = np.where(np.isin(ids, self._tokenizer.all_special_ids), 0.0, self._core.search.idf(ids))
-        rarest = np.sort(np.argsort(-weight, kind="stable")[:_SAID_TOKENS])
+        rarest = rarest_words(self._core, ids, weight, _SAID_TOKENS)
         longer = prompt.behind(before[torch.from_numpy(rarest)])
         first, last = prompt.question.start, longer.question.stop
         return dataclasses.replace(longer, question=slice(first, last), before=None)
@@ -134,19 +136,15 @@ class Searcher:
         A memory without such spellings, as nearly all are, changes nothing. Of a long question the last words count.
         """
         asked = prompt.ids[prompt.question].tolist()[-_TAPPED_TOKENS:]
-        held = dict.fromkeys(asked, True)  # whether the memory has a token; it matters not for the question's own
 
-        def holds(token: int) -> bool:
-            if token not in held:
-                ids = np.asarray([token], dtype=np.int32)
-                ranked = self._core.search.rankings(1, token_ids=ids, kinds=["lexical"])
-                held[token] = any(found.pages for found in ranked)
-            return held[token]
+        def holds(ids: torch.Tensor) -> bool:
+            ranked = self._core.search.rankings(1, token_ids=ids.numpy().astype(np.int32), kinds=["lexical"])
+            return any(found.pages for found in ranked)
 
         found, left = [], _SPELLED_TOKENS
         for word in reversed(spelled_otherwise(decode_text(self._tokenizer, asked))):
             ids = encode(self._tokenizer, f" {word}")
-            if len(ids) <= left and all(map(holds, ids.tolist())):
+            if len(ids) <= left and holds(ids):
                 found.append(ids)
                 left -= len(ids)
         if not found:

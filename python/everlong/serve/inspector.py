@@ -19,6 +19,7 @@ from everlong.memory.report import largest_topics, time_bars
 from everlong.memory.sources import sources
 from everlong.memory.unfinished import unfinished_in
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.word_table import word_table
 from everlong.service_data.errors import ApiError
 from everlong.text.encoding import decode_text, encode
 from everlong.text.notebook_html import CONVERSATION
@@ -76,6 +77,7 @@ class MemoryInspector:
             raise ApiError(400, "query is empty", "missing_required_parameter", param="query")
         with self._lock:
             ids = encode(self._tokenizer, question).numpy().astype(np.int32)[:256]
+            memory.core.index.set_words(word_table(self._tokenizer))
         kinds, vector = ["lexical"], None
         if self._encoder is not None:
             from everlong.text.vectors import encoder_name, vectors_of

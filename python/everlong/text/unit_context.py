@@ -9,14 +9,19 @@ _ENDING = re.compile(r"\.[A-Za-z]\w{0,4}$")  # of a file's name
 _SPACE = re.compile(r"[\s_]+")
 _SPEAKER = re.compile(r"(?:\A|(?<=\n))([^\W\d_][\w .'-]{0,30}): ")  # begins a turn of a dialogue
 _BLANK = re.compile(r"\n[^\S\n]*\n")  # ends one that no other turn ends
-_LONGEST_WITH_DIGITS = 6  # characters; a longer word that has digits is a number of something, and says nothing
+_DATE = re.compile(r"[\d.-]{1,10}")
+_LONGEST_WITH_DIGITS = 6  # characters; a longer word that has digits, and is no date, is a hash or the like
 
 
 def title_of(source: str) -> str:
     """Return the words of a source's name: the last part of a path, without a file's ending and without hashes."""
     name = _ENDING.sub("", source.rstrip("/\\").replace("\\", "/").rpartition("/")[2])
     words = (word for word in _SPACE.split(name) if word)
-    return " ".join(word for word in words if len(word) <= _LONGEST_WITH_DIGITS or not re.search(r"\d", word))
+    return " ".join(
+        word
+        for word in words
+        if len(word) <= _LONGEST_WITH_DIGITS or not re.search(r"\d", word) or _DATE.fullmatch(word)
+    )
 
 
 class Turns:

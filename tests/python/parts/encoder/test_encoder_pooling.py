@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from everlong.parts.encoder.pooling import (
     characters_of_groups,
     group_ends,
     means_of_runs,
+    passages_of,
     pieces_of_groups,
     sentences,
+    stored_passages,
     stored_sentences,
 )
 from everlong.parts.encoder.runtime import BlockText
@@ -108,6 +111,11 @@ def test_sentences_hold_every_piece_once_and_end_at_stops(ids: list[int]) -> Non
             assert ids[stopped] not in STOPS or ids[at] in CLOSERS
 
 
+def ids_in(block: BlockText) -> list[int]:
+    """Return the word pieces of a block, in order, without those that its sentences are encoded behind."""
+    return [int(piece) for one in block.sentences for piece in one.ids[one.context :]]
+
+
 def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     words = (
@@ -116,15 +124,16 @@ def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces)
     )
     ids = encode(tokenizer, words).tolist()
     before = words.index("would")
-    block = BlockText.of(1, tokenizer, ids, before, 64, EncoderSettings(), pieces)
+    block = BlockText.of(1, tokenizer, ids, before, 64, EncoderSettings(), pieces, "")
     told = pieces.ids_of([words[words.index("The old") :]])[0]
-    assert block.ids.tolist() == told
-    assert block.sentences[0] == (0, told.index(pieces.ids_of(["raining."])[0][-1]) + 1)
-    for begin, end in block.sentences:  # one number a piece: its place
-        block.states[begin] = torch.arange(begin, end, dtype=torch.float32)[:, None]
+    assert ids_in(block) == told
+    ends = np.cumsum([len(one.ids) for one in block.sentences])
+    assert ends[0] == told.index(pieces.ids_of(["raining."])[0][-1]) + 1
+    for end, one in zip(ends, block.sentences, strict=True):  # one number a piece: its place
+        one.take(torch.arange(end - len(one.ids), end, dtype=torch.float32)[:, None])
     assert float(block.means(1)[0]) == told.index(pieces.ids_of(["would"])[0][0])
     kept = [float(mean) for mean in block.sentence_means(1)]
-    centres = [(begin + end - 1) / 2 for begin, end in block.sentences]
+    centres = [end - (len(one.ids) + 1) / 2 for end, one in zip(ends, block.sentences, strict=True)]
     assert len(centres) == 2
     assert kept == [centres[0]] * 2 + [centres[1]] * (len(kept) - 2)  # "She went." begins within the third group
 
@@ -137,9 +146,9 @@ def test_a_blank_line_ends_a_sentence(pieces: WordPieces) -> None:
     )
     for between, parts in (("\n\n", 2), (" \n \t\n\n", 2), ("\n", 1), (" ", 1)):
         ids = encode(tokenizer, first + between + second).tolist()
-        block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
+        block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "")
         assert len(block.sentences) == parts
-    assert block.sentences == [(0, len(pieces.ids_of([first + " " + second])[0]))]
+    assert ids_in(block) == pieces.ids_of([first + " " + second])[0]
 
 
 def test_a_turn_of_a_dialogue_ends_a_sentence(pieces: WordPieces) -> None:
@@ -151,31 +160,68 @@ def test_a_turn_of_a_dialogue_ends_a_sentence(pieces: WordPieces) -> None:
         "Kofi: yes",
     ]
     ids = encode(tokenizer, "".join(turns)).tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "")
     told = pieces.ids_of(turns)
     lengths = [len(told[0]), len(told[1]) + len(told[2]), len(told[3])]
-    assert [end - begin for begin, end in block.sentences] == lengths
+    assert [len(one.ids) for one in block.sentences] == lengths
     shorter = encode(tokenizer, "Kofi: yes\nMara: no\nKofi: so\n" + turns[0]).tolist()
-    assert len(BlockText.of(1, tokenizer, shorter, 0, 64, EncoderSettings(), pieces).sentences) == 2
+    assert len(BlockText.of(1, tokenizer, shorter, 0, 64, EncoderSettings(), pieces, "").sentences) == 2
 
 
 def test_a_sentence_is_kept_in_the_page_that_has_most_of_it(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     begin = "Nobody in the house had slept for a single hour that long night. The"
     words = f"{begin} pass key of the old garden shed is four eight two one three."
-    block = BlockText.of(1, tokenizer, encode(tokenizer, words).tolist(), 0, len(begin), EncoderSettings(), pieces)
+    block = BlockText.of(1, tokenizer, encode(tokenizer, words).tolist(), 0, len(begin), EncoderSettings(), pieces, "")
     assert len(block.sentences) == 2
     groups = -(-len(begin) // 16)
-    assert block.said.tolist() == [0] * groups + [1] * (len(block.said) - groups)
+    assert block.kept_sentences.tolist() == [0] * groups + [1] * (len(block.kept_sentences) - groups)
 
 
 def test_short_sentences_that_share_a_group_are_all_kept(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     words = "a b c d e f g h i j. k l m n o p q r s t. " + "the old house stood on the hill by the sea. " * 2
     ids = encode(tokenizer, words).tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, len(ids), EncoderSettings(), pieces)
+    block = BlockText.of(1, tokenizer, ids, 0, len(ids), EncoderSettings(), pieces, "")
     assert len(block.sentences) == 4
-    assert sorted(set(block.said.tolist())) == [0, 1, 2, 3]
+    assert sorted(set(block.kept_sentences.tolist())) == [0, 1, 2, 3]
+
+
+def test_sentences_stand_behind_their_source_and_who_speaks(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    talk = "Mara: the old house stood on the hill by the sea for years. It fell down in the storm of that long winter.\n"
+    ids = encode(tokenizer, talk).tolist()
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "letters/to_kofi.txt")
+    contexts = [[int(piece) for piece in one.ids[: one.context]] for one in (*block.sentences, *block.passages)]
+    assert contexts == pieces.ids_of(["to kofi", "to kofi Mara", "to kofi"])
+    for number, one in enumerate(block.sentences):
+        one.take(torch.full((len(one.ids), 1), float(number)).index_fill(0, torch.arange(one.context), 100.0))
+    assert set(block.means(1).flatten().tolist()) <= {0.0, 1.0, 0.5, 0.25, 0.75}  # none of their context
+    assert block.sentence_means(1).min() > 1  # all of it
+
+
+@given(data=st.data())
+def test_passages_are_runs_of_sentences_of_about_one_length(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=30))
+    begin = data.draw(st.integers(0, 9))
+    ends = (begin + np.cumsum(sizes)).tolist()
+    cut = list(zip([begin, *ends[:-1]], ends, strict=True))
+    found = passages_of(cut, 160)
+    assert [place for run in found for place in range(*run)] == list(range(begin, ends[-1]))
+    assert {edge for run in found for edge in run} <= {begin, *ends}
+    assert all(last - first < 160 + 40 for first, last in found)
+    assert len(found) <= math.ceil(sum(sizes) / 160)
+    size = data.draw(st.integers(1, 30))
+    first = np.arange(begin, ends[-1], size)
+    last = np.minimum(first + size, ends[-1])
+    page = np.sort(np.asarray(data.draw(st.lists(st.integers(0, 3), min_size=len(first), max_size=len(first)))))
+    page = np.unique(page, return_inverse=True)[1]
+    kept = stored_passages(found, first, last, page)
+    for number, passage in enumerate(kept.tolist()):
+        own = np.flatnonzero(page == number)
+        middle = (first[own[0]] + last[own[-1]]) // 2
+        assert found[passage][0] <= middle
+        assert middle < found[passage][1] or passage == len(found) - 1
 
 
 @given(data=st.data())
@@ -215,12 +261,13 @@ def test_means_of_runs_are_numpys(data: st.DataObject) -> None:
 def test_pieces_that_the_encoder_does_not_know_are_left_out(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     ids = encode(tokenizer, "a cat 🙂🙂🙂🙂 sat").tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
-    assert pieces.unknown not in block.ids
-    assert len(block.ids) == 3
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "")
+    assert pieces.unknown not in ids_in(block)
+    assert len(ids_in(block)) == 3
     unknown = encode(tokenizer, "🙂🙂🙂🙂").tolist()
-    nothing = BlockText.of(1, tokenizer, unknown, 0, 64, EncoderSettings(), pieces)
+    nothing = BlockText.of(1, tokenizer, unknown, 0, 64, EncoderSettings(), pieces, "")
     assert nothing.sentences == []
     assert (nothing.means(5) == 0).all()
     assert nothing.means(5).shape == (4, 5)
     assert (nothing.sentence_means(5) == torch.zeros(1, 5)).all()
+    assert (nothing.passage_means(5) == torch.zeros(1, 5)).all()

@@ -15,6 +15,7 @@
 #include "everlong/index/meaning.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
+#include "everlong/index/word_table.h"
 #include "everlong/index/part.h"
 
 namespace everlong::os {
@@ -35,6 +36,11 @@ class Indexes {
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
   [[nodiscard]] index::DeviceUse device_use(index::IndexPart part) const;  // of the part's device; zeros without one
+
+  // Search by these words in the part "lexical" from now on; null: by token ids, as at first. It takes what is saved by
+  // the same table, or makes the part anew from the blocks' token ids. The old one stays until then.
+  Status SetWords(std::shared_ptr<const index::WordTable> words);
+  [[nodiscard]] std::shared_ptr<const index::WordTable> words() const;
 
   // Search by vectors of pages from now on. There are none yet. Vectors from before are dropped, unless the options are
   // the same. kInvalidArgument on a dimension < 1.
