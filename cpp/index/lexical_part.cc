@@ -32,7 +32,7 @@ class LexicalPart final : public Part {
   Status Add(const BlockInput& block) override {
     const std::vector<std::vector<int32_t>> pages = TermsOf(block);
     for (size_t page = 0; page < pages.size(); ++page) {
-      if (words_ != nullptr) statistics_.AddPage(pages[page]);
+      if (words_ != nullptr && !pages[page].empty()) statistics_.AddPage(pages[page]);
       EVERLONG_RETURN_IF_ERROR(index_.Add(block.first_page + static_cast<int32_t>(page), pages[page]));
     }
     return OkStatus();
@@ -41,7 +41,7 @@ class LexicalPart final : public Part {
   Status Forget(const BlockInput& block) override {
     const std::vector<std::vector<int32_t>> pages = TermsOf(block);
     for (size_t page = 0; page < pages.size(); ++page) {
-      if (words_ != nullptr) statistics_.RemovePage(pages[page]);
+      if (words_ != nullptr && !pages[page].empty()) statistics_.RemovePage(pages[page]);
       index_.Remove(block.first_page + static_cast<int32_t>(page), pages[page]);
     }
     return OkStatus();
@@ -73,7 +73,8 @@ class LexicalPart final : public Part {
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
-    EVERLONG_RETURN_IF_ERROR(index_.Load(file, pages));
+    const auto lengths = words_ == nullptr ? LexicalIndex::Lengths::kOfTokens : LexicalIndex::Lengths::kOfWords;
+    EVERLONG_RETURN_IF_ERROR(index_.Load(file, pages, lengths));
     if (words_ != nullptr) index_.CountInto(statistics_);
     return OkStatus();
   }

@@ -44,6 +44,34 @@ class Numbers {
   std::span<const std::byte> bytes_;
 };
 
+// Call visit(page, count) for each posting of a file, and end(id) behind those of an id. Return what is wrong with the
+// bytes; null for nothing.
+template <class Visit, class End>
+const char* ForEachPosting(std::span<const std::byte> bytes, int64_t ids, size_t pages, const Visit& visit,
+                           const End& end) {
+  constexpr uint64_t kMostId = std::numeric_limits<int32_t>::max();
+  Numbers numbers(bytes);
+  int64_t last_id = -1;
+  for (int64_t at = 0; at < ids; ++at) {
+    const uint64_t id_step = numbers.Next(kMostId + 1);
+    const uint64_t count = numbers.Next(pages);
+    if (id_step < 1 || id_step > kMostId - static_cast<uint64_t>(last_id) || count < 1 || count > pages) {
+      return "an id out of range";
+    }
+    last_id += static_cast<int64_t>(id_step);
+    uint64_t next = 0;  // the least that the next page can be
+    for (uint64_t posting = 0; posting < count; ++posting) {
+      const uint64_t step = numbers.Next(2 * pages + 1);
+      const uint64_t times = (step & 1U) == 0 ? 1 : numbers.Next(kMostId);
+      if (step < 2 || step / 2 > pages - next || times < 1 || times > kMostId) return "a page out of range";
+      next += step / 2;
+      visit(next - 1, times);
+    }
+    end(static_cast<int32_t>(last_id));
+  }
+  return numbers.left() == 0 ? nullptr : "it has bytes behind its end";
+}
+
 }  // namespace
 
 Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
@@ -81,56 +109,39 @@ Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) 
   return writer.Commit();
 }
 
-Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages) {
+Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.pages != std::ssize(pages)) return reader.Corrupt("of other pages");
   std::vector<std::byte> bytes(reader.left());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(bytes)));
-  Numbers numbers(bytes);
 
-  std::vector<int64_t> missing;  // tokens of the pages that no id has had yet
-  std::vector<int32_t> lengths;
-  missing.reserve(pages.size());
-  lengths.reserve(pages.size());
-  for (const SavedPage& page : pages) {
-    missing.push_back(page.tokens);
-    if (page.ordinal < 0) continue;
-    lengths.resize(static_cast<size_t>(page.ordinal), 0);
-    lengths.push_back(page.tokens);
+  std::vector<int64_t> counted(pages.size(), 0);  // ids of each page
+  const auto count = [&counted](size_t page, uint64_t times) { counted[page] += static_cast<int64_t>(times); };
+  const char* const wrong = ForEachPosting(bytes, header.ids, pages.size(), count, [](int32_t /*id*/) {});
+  if (wrong != nullptr) return reader.Corrupt(wrong);
+  std::vector<int32_t> live;
+  live.reserve(pages.size());
+  for (size_t page = 0; page < pages.size(); ++page) {
+    const bool fits = lengths == Lengths::kOfTokens ? counted[page] == pages[page].tokens
+                                                    : counted[page] <= pages[page].tokens;
+    if (!fits) return reader.Corrupt("a page of another length");
+    if (pages[page].ordinal < 0) continue;
+    live.resize(static_cast<size_t>(pages[page].ordinal), 0);
+    live.push_back(static_cast<int32_t>(counted[page]));
   }
+
   // Each id takes two bytes or more, whatever the header says.
-  postings_.SetLengths(lengths, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
-  int64_t last_id = -1;
+  postings_.SetLengths(live, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
   std::vector<Posting> postings;
-  for (int64_t at = 0; at < header.ids; ++at) {
-    constexpr uint64_t kMostId = std::numeric_limits<int32_t>::max();
-    const uint64_t id_step = numbers.Next(kMostId + 1);
-    const uint64_t count = numbers.Next(pages.size());
-    if (id_step < 1 || id_step > kMostId - static_cast<uint64_t>(last_id) || count < 1 || count > pages.size()) {
-      return reader.Corrupt("an id out of range");
-    }
-    last_id += static_cast<int64_t>(id_step);
+  const auto take = [&](size_t page, uint64_t times) {
+    if (pages[page].ordinal >= 0) postings.push_back({pages[page].ordinal, static_cast<int32_t>(times)});
+  };
+  ForEachPosting(bytes, header.ids, pages.size(), take, [&](int32_t id) {
+    if (!postings.empty()) postings_.SetPostings(id, postings);
     postings.clear();
-    uint64_t next = 0;  // the least that the next page can be
-    for (uint64_t posting = 0; posting < count; ++posting) {
-      const uint64_t step = numbers.Next(2 * pages.size() + 1);
-      const uint64_t tokens = (step & 1U) == 0 ? 1 : numbers.Next(kMostId);
-      if (step < 2 || step / 2 > pages.size() - next || tokens < 1 || tokens > kMostId) {
-        return reader.Corrupt("a page out of range");
-      }
-      next += step / 2;
-      const SavedPage& page = pages[next - 1];
-      missing[next - 1] -= static_cast<int64_t>(tokens);
-      if (page.ordinal >= 0) postings.push_back({page.ordinal, static_cast<int32_t>(tokens)});
-    }
-    if (!postings.empty()) postings_.SetPostings(static_cast<int32_t>(last_id), postings);
-  }
-  if (numbers.left() != 0) return reader.Corrupt("it has bytes behind its end");
-  for (const int64_t tokens : missing) {
-    if (tokens != 0) return reader.Corrupt("a page of another length");
-  }
+  });
   return OkStatus();
 }
 

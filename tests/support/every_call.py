@@ -140,6 +140,10 @@ def indexes(of: Objects, rng: np.random.Generator, thread: int) -> object:
     if rng.random() < 0.2:
         index.set_retrieval_heads(HEADS[: int(rng.integers(len(HEADS), len(HEADS) + 1))], coarse_from=8)
         index.save()
+    if rng.random() < 0.2:
+        index.set_words(of.words if rng.random() < 0.7 else None)
+    of.look(index.words())
+    of.words.words(np.array([1, 2, 1], np.int32))
     lists = index.page_lists()
     assert lists is not None
     return lists.lists(), index.retrieval_heads(), index.device_use("heads"), index.take_messages()

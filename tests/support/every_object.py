@@ -43,6 +43,7 @@ class Objects:
         inner = rng.standard_normal((UNITS, len(_core.WALK_FEATURES))).astype(np.float32)
         self.policy = _core.WalkerPolicy(inner, np.zeros(UNITS, np.float32), np.ones(UNITS, np.float32), 0.5)
         self.walk = _core.Walk(self.policy, keep_all=True)
+        self.words = _core.WordTable([str(token).encode() for token in range(64)], [False] * 64, [True] * 64)
         self.narrow = _core.Narrow([(0.0, 1e10)], ["x"])
         Written(rng, 0, 0, 10, "first").append_to(self.memory)
         self.memory.upkeep.flush()

@@ -179,6 +179,7 @@ def test_pages_score_bm25_of_their_words(tmp_path: pathlib.Path) -> None:
             there = {start: score for start, score in zip(starts, expected[granularity], strict=True) if score > 0}
             assert scores == pytest.approx(there, rel=1e-5)
     with opened(tmp_path / "m") as again:
+        assert again.memory.core.index.take_messages() == []
         assert rankings(again, asked) == found
         again.memory.forget([again.memory.blocks()[0].id])
         left = rankings(again, asked)
