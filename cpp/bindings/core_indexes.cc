@@ -108,10 +108,10 @@ WordTableHandle MakeWordTable(const std::vector<py::bytes>& texts, const std::ve
   return {ValueOrRaise(index::WordTable::Make(pieces))};
 }
 
-std::vector<std::pair<int32_t, size_t>> Words(const WordTableHandle& self, const ArrayOf<int32_t>& token_ids) {
-  std::vector<std::pair<int32_t, size_t>> words;
+std::vector<std::tuple<int32_t, size_t, size_t>> Words(const WordTableHandle& self, const ArrayOf<int32_t>& token_ids) {
+  std::vector<std::tuple<int32_t, size_t, size_t>> words;
   for (const index::WordTable::Word& word : self.table->Words(View<int32_t>(token_ids, "token_ids", 1))) {
-    words.emplace_back(word.term, word.first);
+    words.emplace_back(word.term, word.first, word.last);
   }
   return words;
 }
@@ -151,7 +151,7 @@ Immutable.)")
       .def(py::init(&MakeWordTable), py::arg("texts"), py::arg("begins_within"), py::arg("ends_within"),
            R"(Of each token id what it says, empty for nothing; whether it goes on with a word that began before it; and
 whether the token behind it may go on with its last word.)")
-      .def("words", &Words, py::arg("token_ids"), "Return each word of token ids as a number, and its first token.");
+      .def("words", &Words, py::arg("token_ids"), "Return each word of token ids as a number, its first token, and one past its last.");
   py::class_<IndexesHandle>(module, "Indexes", R"(The index of a memory: cpp/os/include/everlong/os/index.h.
 
 Thread-safe: changes take turns with every other change of the memory, and keep searches out only while they put the

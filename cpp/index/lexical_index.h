@@ -55,7 +55,7 @@ class LexicalIndex {
 
   // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
-  // How many ids a page has: one for each of its tokens, or fewer, where ids are words.
+  // How many ids a page has: one for each of its tokens, or, where ids are words and their tokens, two at most.
   enum class Lengths : uint8_t { kOfTokens, kOfWords };
   // Load what Save wrote into an empty index: its pages, with ascending ordinals; those of -1 are left out. kNotFound,
   // kIoError; kCorrupt when the file is damaged, cut short, or of other pages. Do not use the index after an error.

@@ -82,14 +82,21 @@ class LexicalPart final : public Part {
   int64_t bytes() const override { return index_.bytes() + (words_ == nullptr ? 0 : statistics_.bytes()); }
 
  private:
+  // Return what a question is searched by: its words, and of a word that no page has its tokens.
   [[nodiscard]] std::vector<int32_t> TermsOf(std::span<const int32_t> token_ids) const {
     if (words_ == nullptr) return {token_ids.begin(), token_ids.end()};
     std::vector<int32_t> terms;
-    for (const WordTable::Word& word : words_->Words(token_ids)) terms.push_back(word.term);
+    for (const WordTable::Word& word : words_->Words(token_ids)) {
+      if (word.last - word.first == 1 || statistics_.DocumentFrequency(word.term) > 0) {
+        terms.push_back(word.term);
+      } else {
+        for (size_t at = word.first; at < word.last; ++at) terms.push_back(words_->TermOf(token_ids[at]));
+      }
+    }
     return terms;
   }
 
-  // Return the words of each page. A word belongs to the page in which it begins.
+  // Return what each page is found by: the words that begin in it, and the tokens in it of words of several.
   [[nodiscard]] std::vector<std::vector<int32_t>> TermsOf(const BlockInput& block) const {
     std::vector<std::vector<int32_t>> pages(static_cast<size_t>(block.page_count()));
     if (words_ == nullptr) {
@@ -99,8 +106,13 @@ class LexicalPart final : public Part {
       }
       return pages;
     }
+    const auto page_of = [&](size_t token) -> std::vector<int32_t>& {
+      return pages[token / static_cast<size_t>(block.page_tokens)];
+    };
     for (const WordTable::Word& word : words_->Words(block.token_ids)) {
-      pages[word.first / static_cast<size_t>(block.page_tokens)].push_back(word.term);
+      page_of(word.first).push_back(word.term);
+      if (word.last - word.first == 1) continue;
+      for (size_t at = word.first; at < word.last; ++at) page_of(at).push_back(words_->TermOf(block.token_ids[at]));
     }
     return pages;
   }

@@ -125,7 +125,7 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
   live.reserve(pages.size());
   for (size_t page = 0; page < pages.size(); ++page) {
     const bool fits = lengths == Lengths::kOfTokens ? counted[page] == pages[page].tokens
-                                                    : counted[page] <= pages[page].tokens;
+                                                    : counted[page] <= 2 * int64_t{pages[page].tokens};
     if (!fits) return reader.Corrupt("a page of another length");
     if (pages[page].ordinal < 0) continue;
     live.resize(static_cast<size_t>(pages[page].ordinal), 0);

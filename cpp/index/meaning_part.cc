@@ -175,10 +175,12 @@ class MeaningPart final : public Part {
     auto whole = static_cast<float>(question.whole());
     if (!wholes_.empty() && !query.Input(kSentenceInput).empty()) {
       EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery sentence, Asked(query, kSentenceInput, wholes_.front()));
-      for (const Space& space : wholes_) {
-        AddWholes(sentence, space, filter, pages, scores);
-        whole += static_cast<float>(sentence.whole());
+      const std::vector<float> of_sentences = Alone(sentence, wholes_[0], filter, pages);
+      const std::vector<float> of_passages = Alone(sentence, wholes_[1], filter, pages);
+      for (size_t at = 0; at < scores.size(); ++at) {
+        scores[at].alone += of_sentences[at] + (of_passages[at] != 0 ? of_passages[at] : of_sentences[at]);
       }
+      whole += 2 * static_cast<float>(sentence.whole());
     }
     const auto hits_by = [&](float MeaningScore::* score) {
       std::vector<Hit> hits;
@@ -227,17 +229,19 @@ class MeaningPart final : public Part {
     }
     return ScoreMeaning(question, tokens_.vectors(), pages);
   }
-  // Add to each page alone what its sentences, or its passage, score, if it has their vectors.
-  void AddWholes(const MeaningQuery& sentence, const Space& space, const PageFilter& filter, const MeaningPages& pages,
-                 std::vector<MeaningScore>& scores) const {
+  // Return what the vectors of a space score for each of `pages` alone; 0 for a page that has none.
+  [[nodiscard]] std::vector<float> Alone(const MeaningQuery& question, const Space& space, const PageFilter& filter,
+                                         const MeaningPages& pages) const {
+    std::vector<float> alone(pages.ordinals.size(), 0.0F);
     const MeaningPages there = PagesOfMeaning(space.vectors(), context_.table, filter);
-    const std::vector<MeaningScore> more = ScoreMeaning(sentence, space.vectors(), there);
+    const std::vector<MeaningScore> scores = ScoreMeaning(question, space.vectors(), there);
     size_t at = 0;
-    for (size_t of = 0; of < more.size(); ++of) {
-      while (at < scores.size() && pages.ordinals[at] < there.ordinals[of]) ++at;
-      if (at == scores.size()) return;
-      if (pages.ordinals[at] == there.ordinals[of]) scores[at].alone += more[of].alone;
+    for (size_t of = 0; of < scores.size(); ++of) {
+      while (at < alone.size() && pages.ordinals[at] < there.ordinals[of]) ++at;
+      if (at == alone.size()) break;
+      if (pages.ordinals[at] == there.ordinals[of]) alone[at] = scores[of].alone;
     }
+    return alone;
   }
 
   const PartContext& context_;

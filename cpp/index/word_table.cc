@@ -16,7 +16,7 @@ uint64_t Hashed(std::string_view text, uint64_t hash) {
   return hash;
 }
 
-int32_t TermOf(uint64_t hash) { return static_cast<int32_t>((hash ^ (hash >> 32U)) & INT32_MAX); }
+int32_t Folded(uint64_t hash) { return static_cast<int32_t>((hash ^ (hash >> 32U)) & INT32_MAX); }
 
 }  // namespace
 
@@ -47,18 +47,25 @@ std::vector<WordTable::Word> WordTable::Words(std::span<const int32_t> token_ids
     const Piece piece = token_ids[at] >= 0 && id < pieces_.size() ? pieces_[id] : Piece{};
     if (piece.bytes == 0) {
       within = false;
-      if (token_ids[at] < 0 || id >= pieces_.size()) words.push_back({token_ids[at], at});
+      if (token_ids[at] < 0 || id >= pieces_.size()) words.push_back({token_ids[at], at, at + 1});
       continue;
     }
     if (!within || !piece.begins_within) {
       hash = kOffset;
-      words.push_back({0, at});
+      words.push_back({0, at, at});
     }
     hash = Hashed(std::string_view(texts_).substr(piece.first, piece.bytes), hash);
-    words.back().term = TermOf(hash);
+    words.back().term = Folded(hash);
+    words.back().last = at + 1;
     within = piece.ends_within;
   }
   return words;
+}
+
+int32_t WordTable::TermOf(int32_t token_id) const {
+  const auto id = static_cast<size_t>(token_id);
+  if (token_id < 0 || id >= pieces_.size()) return token_id;
+  return Folded(Hashed(std::string_view(texts_).substr(pieces_[id].first, pieces_[id].bytes), kOffset));
 }
 
 }  // namespace everlong::index

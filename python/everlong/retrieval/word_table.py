@@ -48,7 +48,7 @@ def rarest_words(
     token_ids and weights [n]. Without a table of words each token is one.
     """
     table = core.index.words()
-    starts = range(len(token_ids)) if table is None else [first for _, first in table.words(token_ids)]
+    starts = range(len(token_ids)) if table is None else [first for _, first, _ in table.words(token_ids)]
     words = np.split(np.arange(len(token_ids)), [start for start in starts if start > 0])
     words = sorted((word for word in words if len(word)), key=lambda word: -float(weights[word].max()))
     chosen: list[int] = []

@@ -203,7 +203,7 @@ def test_a_page_alone_also_scores_its_nearest_sentence_and_its_passage() -> None
             count = -(-min(PAGE, tokens - first) // every)
             gained = after["page"][begin + first] - before["page"][begin + first]
             of_sentence = 0 if block == 4 else cosines(sentences[block - 1][at : at + count]).max()
-            of_passage = 0 if block == 2 else cosines(passages[block - 1][page : page + 1])[0]
+            of_passage = of_sentence if block == 2 else cosines(passages[block - 1][page : page + 1])[0]
             assert gained == pytest.approx(of_sentence + of_passage, abs=0.06)  # the question is int8 there
             at += count
         begin += tokens

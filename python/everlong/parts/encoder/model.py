@@ -6,8 +6,9 @@ A passage keeps a vector for every few tokens; a question has one for every word
 
 A sentence also keeps the mean of its states, and a question has the same: what says the same in other words is near as
 a whole. Training for late interaction moves these means apart, so a linear map brings them back to where MiniLM's own
-are. A passage of a few sentences keeps such a mean, too. A page alone scores SENTENCE_WEIGHT times the cosine with its
-nearest sentence on top, and as much for that with its passage.
+are. A block of a few sentences, as a short text is, keeps such a mean of all of it, too: its passage. A page alone
+scores SENTENCE_WEIGHT times the cosine with its nearest sentence on top, and as much for that with its passage, or with
+that sentence once more. In a longer text a passage would be of many things, and hide the one that is asked for.
 
 Sentences and passages are encoded behind what their source is called, and a sentence behind who speaks, too.
 
@@ -43,7 +44,7 @@ ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
 SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept
 SENTENCE_WEIGHT = 2.0  # of the cosines of sentence and passage, where all word pieces of a question together have 1
-PASSAGE_PIECES = 160  # word pieces of a passage, about
+PASSAGE_PIECES = 224  # word pieces of a passage, at most
 CONTEXT_PIECES = 24  # the most of what a sentence or passage is encoded behind
 _STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack

@@ -82,27 +82,6 @@ def stored_sentences(sentences: Sequence[tuple[int, int]], first: Places, last: 
     return kept
 
 
-def passages_of(sentences: Sequence[tuple[int, int]], about: int) -> list[tuple[int, int]]:
-    """Return runs of sentences, all of about the same length, which is at most `about` and less than a sentence more."""
-    first, last = sentences[0][0], sentences[-1][1]
-    length = (last - first) / -(-(last - first) // about)
-    found: list[tuple[int, int]] = []
-    begin = first
-    for _, end in sentences:
-        if end - begin >= length or end == last:
-            found.append((begin, end))
-            begin = end
-    return found
-
-
-def stored_passages(passages: Sequence[tuple[int, int]], first: Places, last: Places, page: Places) -> Places:
-    """Return the number of the passage that each page [pages] stands in by its middle. Arguments as `stored_sentences`."""
-    cuts = np.flatnonzero(np.diff(page)) + 1
-    begins, ends = first[np.concatenate([[0], cuts])], last[np.concatenate([cuts - 1, [len(page) - 1]])]
-    passage_ends = np.asarray([end for _, end in passages], dtype=np.int64)
-    return np.minimum(np.searchsorted(passage_ends, (begins + ends) // 2, side="right"), len(passages) - 1)
-
-
 def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tensor:
     """Return means [groups, width] fp32 of rows[first : last] of rows [n, width]; zeros of none."""
     counts = torch.from_numpy(last - first)

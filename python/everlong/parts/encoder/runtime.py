@@ -37,9 +37,7 @@ from everlong.parts.encoder.pooling import (
     group_ends,
     means_of_runs,
     paragraphs_of,
-    passages_of,
     pieces_of_groups,
-    stored_passages,
     stored_pieces,
     stored_sentences,
 )
@@ -215,14 +213,14 @@ class VectorBackfill:
             self._changed.notify_all()
 
     def _encoded(self, blocks: Sequence[int], closed: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Int8s]]]:
-        """Yield a block's tensors: vectors of its tokens, its sentences and its passages. Stop once `closed()`."""
+        """Yield a block's tensors: vectors of its tokens, its sentences and its passage. Stop once `closed()`."""
         encoder = self._load()
         texts = []
         for block in blocks:
             with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
                 texts.append(self._cut(block, encoder))
         sentences = [unit for text in texts for unit in text.sentences]
-        passages = [unit for text in texts for unit in text.passages]
+        passages = [text.passage for text in texts if text.passage is not None]
         for units, count in (sentences, _ROWS), (passages, _PASSAGE_ROWS):
             units.sort(key=lambda unit: len(unit.ids))  # of one length, about: little is computed for padding
             for first in range(0, len(units), count):
@@ -272,7 +270,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class BlockText:
-    """A block's word pieces, cut into sentences and passages, and which of them each group of its tokens pools.
+    """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
 
     The first sentence may begin before the block. The groups of SENTENCE_TOKENS of a page share its sentences out among
     them (`stored_sentences`). A text that the encoder knows nothing of has no sentences, and its vectors are zeros.
@@ -280,11 +278,11 @@ class BlockText:
 
     block: int
     sentences: list[Unit]
-    passages: list[Unit]
+    passage: Unit | None  # all of it, where that is short
     first: Ids  # [groups]: the first piece of each group among those of all sentences, and one past its last
     last: Ids
     kept_sentences: Ids  # [groups of SENTENCE_TOKENS]: the number of the sentence that each keeps
-    kept_passages: Ids  # [pages]: the number of the passage that each keeps
+    pages: int
 
     @classmethod
     def of(
@@ -303,6 +301,7 @@ class BlockText:
             group_ends(len(tokens) - before, page_tokens, each) for each in (settings.group_tokens, SENTENCE_TOKENS)
         ]
         pages = (np.asarray(groups[1]) - 1) // page_tokens
+        count = int(pages[-1]) + 1
         text = decode_text(tokenizer, tokens)
         state = count_decoded_characters(tokenizer, tokens, text)
         ids, piece_begins, piece_ends = stored_pieces(*pieces(text), pieces.unknown)
@@ -310,10 +309,10 @@ class BlockText:
             pieces_of_groups(*characters_of_groups(state, before, ends), piece_begins, piece_ends) for ends in groups
         )
         if not last.any():
-            return cls(block, [], [], first, last, np.zeros_like(whole_last), np.zeros(pages[-1] + 1, dtype=np.int64))
+            return cls(block, [], None, first, last, np.zeros_like(whole_last), count)
         cut = pieces.sentences(ids, settings.longest, paragraphs_of(text, piece_begins))
         own = [(begin, end) for begin, end in cut if end > int(first.min())]
-        runs = passages_of(own, PASSAGE_PIECES)
+        begins, ends = own[0][0], own[-1][1]
         title, turns = title_of(source), Turns(text)
 
         def unit(begin: int, end: int, speaker: str = "") -> Unit:
@@ -324,11 +323,11 @@ class BlockText:
         return cls(
             block,
             [unit(begin, end, turns.speaker_of(int(piece_begins[begin]))) for begin, end in own],
-            [unit(begin, end) for begin, end in runs],
-            first - own[0][0],
-            last - own[0][0],
+            unit(begins, ends) if ends - begins <= PASSAGE_PIECES else None,
+            first - begins,
+            last - begins,
             stored_sentences(own, whole_first, whole_last, pages),
-            stored_passages(runs, whole_first, whole_last, pages),
+            count,
         )
 
     def means(self, width: int) -> torch.Tensor:
@@ -340,14 +339,13 @@ class BlockText:
 
     def sentence_means(self, width: int) -> torch.Tensor:
         """Return the mean of the states of the sentence that each group keeps [groups, width]."""
-        return _means_of(self.sentences, self.kept_sentences, width)
+        if not self.sentences:
+            return torch.zeros(len(self.kept_sentences), width)
+        means = torch.stack([unit.mean for unit in self.sentences if unit.mean is not None])
+        return means[torch.from_numpy(self.kept_sentences)]
 
     def passage_means(self, width: int) -> torch.Tensor:
-        """Return the mean of the states of the passage that each page keeps [pages, width]."""
-        return _means_of(self.passages, self.kept_passages, width)
-
-
-def _means_of(units: Sequence[Unit], kept: Ids, width: int) -> torch.Tensor:
-    if not units:
-        return torch.zeros(len(kept), width)
-    return torch.stack([unit.mean for unit in units if unit.mean is not None])[torch.from_numpy(kept)]
+        """Return the mean of the states of the passage, for each page [pages, width]; zeros without one."""
+        if self.passage is None or self.passage.mean is None:
+            return torch.zeros(self.pages, width)
+        return self.passage.mean.expand(self.pages, width)

@@ -17,10 +17,8 @@ from everlong.parts.encoder.pooling import (
     characters_of_groups,
     group_ends,
     means_of_runs,
-    passages_of,
     pieces_of_groups,
     sentences,
-    stored_passages,
     stored_sentences,
 )
 from everlong.parts.encoder.runtime import BlockText
@@ -192,7 +190,7 @@ def test_sentences_stand_behind_their_source_and_who_speaks(pieces: WordPieces) 
     talk = "Mara: the old house stood on the hill by the sea for years. It fell down in the storm of that long winter.\n"
     ids = encode(tokenizer, talk).tolist()
     block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "letters/to_kofi.txt")
-    contexts = [[int(piece) for piece in one.ids[: one.context]] for one in (*block.sentences, *block.passages)]
+    contexts = [[int(piece) for piece in one.ids[: one.context]] for one in (*block.sentences, block.passage) if one]
     assert contexts == pieces.ids_of(["to kofi", "to kofi Mara", "to kofi"])
     for number, one in enumerate(block.sentences):
         one.take(torch.full((len(one.ids), 1), float(number)).index_fill(0, torch.arange(one.context), 100.0))
@@ -200,28 +198,17 @@ def test_sentences_stand_behind_their_source_and_who_speaks(pieces: WordPieces) 
     assert block.sentence_means(1).min() > 1  # all of it
 
 
-@given(data=st.data())
-def test_passages_are_runs_of_sentences_of_about_one_length(data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=30))
-    begin = data.draw(st.integers(0, 9))
-    ends = (begin + np.cumsum(sizes)).tolist()
-    cut = list(zip([begin, *ends[:-1]], ends, strict=True))
-    found = passages_of(cut, 160)
-    assert [place for run in found for place in range(*run)] == list(range(begin, ends[-1]))
-    assert {edge for run in found for edge in run} <= {begin, *ends}
-    assert all(last - first < 160 + 40 for first, last in found)
-    assert len(found) <= math.ceil(sum(sizes) / 160)
-    size = data.draw(st.integers(1, 30))
-    first = np.arange(begin, ends[-1], size)
-    last = np.minimum(first + size, ends[-1])
-    page = np.sort(np.asarray(data.draw(st.lists(st.integers(0, 3), min_size=len(first), max_size=len(first)))))
-    page = np.unique(page, return_inverse=True)[1]
-    kept = stored_passages(found, first, last, page)
-    for number, passage in enumerate(kept.tolist()):
-        own = np.flatnonzero(page == number)
-        middle = (first[own[0]] + last[own[-1]]) // 2
-        assert found[passage][0] <= middle
-        assert middle < found[passage][1] or passage == len(found) - 1
+def test_a_short_text_is_a_passage(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    ids = encode(tokenizer, "The old house stood on the hill by the sea. " * 4).tolist()
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "house.txt")
+    assert block.passage is not None
+    assert block.passage.ids.tolist() == [*pieces.ids_of(["house"])[0], *ids_in(block)]
+    block.passage.take(torch.arange(len(block.passage.ids), dtype=torch.float32)[:, None])
+    assert block.passage_means(1).tolist() == [[(len(block.passage.ids) - 1) / 2]] * 3
+    longer = BlockText.of(1, tokenizer, ids * 6, 0, 64, EncoderSettings(), pieces, "house.txt")
+    assert longer.passage is None
+    assert longer.passage_means(2).tolist() == [[0, 0]] * math.ceil(6 * len(ids) / 64)
 
 
 @given(data=st.data())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -69,28 +68,6 @@ def sentences_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], 
             yield kept[at * len(kept) // len(own)]
 
 
-def runs_of(cut: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return passages: runs of sentences of at least an equal share of so many pieces that 160 are the most on average."""
-    total = cut[-1][1] - cut[0][0]
-    least, runs, begin = total / math.ceil(total / 160), [], cut[0][0]
-    for _, end in cut:
-        if end - begin >= least or end == cut[-1][1]:
-            runs.append((begin, end))
-            begin = end
-    return runs
-
-
-def passages_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], size: int, page: int) -> Iterator[int]:
-    """Yield the passage of each page: the one that its middle piece is in."""
-    runs = [range(begin, end) for begin, end in runs_of(cut)]
-    groups = pieces_of(there, size, page, 16)
-    per_page = -(-page // 16)
-    for first in range(0, len(groups), per_page):
-        own = groups[first : first + per_page]
-        middle = (own[0][0] + own[-1][-1] + 1) // 2
-        yield next(number for number, run in enumerate(runs) if middle in run or number == len(runs) - 1)
-
-
 def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, ...]]:
     """Return unit vectors of each block's tokens, sentences and passages, by loops: of its text and up to 80 bytes before.
 
@@ -118,20 +95,24 @@ def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tup
         size = info.end - info.begin
         tokens = np.stack([np.mean([states[at] for at in own], axis=0) for own in pieces_of(there, size, page, 4)])
         sentences = np.stack([means[number] for number in sentences_of(cut, there, size, page)])
-        of_block = [(begin, end) for begin, end in cut if end > first]
-        passages = []
-        for number in passages_of(of_block, there, size, page):
-            begin, end = runs_of(of_block)[number]
-            passages.append(encoder.states([np.concatenate([title, ids[begin:end]])])[0].numpy().mean(axis=0))
+        own_sentences = [(begin, end) for begin, end in cut if end > first]
+        begin, end = own_sentences[0][0], own_sentences[-1][1]
+        whole = encoder.states([np.concatenate([title, ids[begin:end]])])[0].numpy().mean(axis=0)
+        passages = [whole if end - begin <= 224 else 0 * whole] * -(-size // page)
         vectors = encoder.written(torch.from_numpy(tokens)).numpy()
         wholes = [np.stack(one) @ encoder.heads.sentence.numpy() for one in (sentences, passages)]
-        found[info.id] = tuple(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (vectors, *wholes))
+        found[info.id] = tuple(map(unit, (vectors, *wholes)))
     return found
 
 
+def unit(vectors: np.ndarray) -> np.ndarray:
+    of: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True), 1e-12)
+    return of
+
+
 def cosines(kept: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    unit = kept.astype(np.float64) / np.linalg.norm(kept.astype(np.float64), axis=1, keepdims=True)
-    cosine: np.ndarray = (unit * expected).sum(1)
+    """Return the cosine of each row; 1 where both are zeros."""
+    cosine: np.ndarray = (unit(kept) * expected).sum(1) + ((kept == 0).all(1) & (expected == 0).all(1))
     return cosine
 
 
@@ -168,13 +149,14 @@ def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
             vectors = kept[block.id].astype(np.float64)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             sentences = kept_sentences[block.id] / np.linalg.norm(kept_sentences[block.id], axis=1, keepdims=True)
-            passages = kept_passages[block.id] / np.linalg.norm(kept_passages[block.id], axis=1, keepdims=True)
+            passages = unit(kept_passages[block.id])
             row, sentence, (begin, end) = 0, 0, block.span
             for page, first in enumerate(range(begin, end, mm.config.archive.page_tokens)):
                 tokens = min(first + mm.config.archive.page_tokens, end) - first
                 count, of_sentences = -(-tokens // 4), -(-tokens // 16)
                 scores[first] = (query @ vectors[row : row + count].T).max(1).sum()
-                scores[first] += (sentences[sentence : sentence + of_sentences] @ mean).max() + passages[page] @ mean
+                alike = (sentences[sentence : sentence + of_sentences] @ mean).max()
+                scores[first] += alike + (passages[page] @ mean if passages[page].any() else alike)
                 row, sentence = row + count, sentence + of_sentences
         ranking = mm.memory.core.search.rankings(10, **inputs)[0]
         assert (ranking.part, ranking.granularity) == ("encoder", "page")

@@ -31,11 +31,14 @@ class WordTable {
   // A word, as a number of 31 bits: a hash of what its tokens say. Two words have one by a chance of one in 2^31.
   struct Word {
     int32_t term = 0;
-    size_t first = 0;  // its first token
+    size_t first = 0;  // its first token, and one past its last
+    size_t last = 0;
   };
   // Return the words of token ids in order. A token that says nothing is in no word and ends one. An id that has no
   // piece is a word of its own.
   [[nodiscard]] std::vector<Word> Words(std::span<const int32_t> token_ids) const;
+  // Return the number of the word that a token would be alone.
+  [[nodiscard]] int32_t TermOf(int32_t token_id) const;
 
   [[nodiscard]] uint32_t digest() const { return digest_; }  // of all pieces
   bool operator==(const WordTable& other) const { return pieces_ == other.pieces_ && texts_ == other.texts_; }
