@@ -70,14 +70,16 @@ def newest_first(
         return found
     disagree = len({one.values(question) for one in same}) > 1
     same.sort(key=lambda one: one.time, reverse=True)
-    chosen = [one.sentence for one in same]
+    older = [one.sentence for one in same[1:]]
+    chosen = [dataclasses.replace(same[0].sentence, newest=disagree), *older]
     offers = _by_time(found.offers, chosen)
     if disagree:
         offers = tuple(
             dataclasses.replace(one, confidence=None if one.confidence is None else DISAGREEING * one.confidence)
             for one in offers
         )
-    rest = (one for one in found.sentences if one not in chosen)
+    told = {one.sentence for one in same}
+    rest = (one for one in found.sentences if one not in told)
     return dataclasses.replace(found, offers=offers, sentences=(*chosen, *rest))
 
 
