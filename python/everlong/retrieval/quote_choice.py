@@ -2,8 +2,8 @@
 
 By likeness alone small talk and copies stand among them, and of a question that names several things one is told twice.
 So they are chosen one by one. What counts is a sentence's own score, the question's words that no chosen one has, each
-by how rare it is, and whether its group has none yet. What is far below the best one is not chosen: fewer are quoted
-then.
+by how rare it is, and whether its group has none yet. One that asks gives way: it is like a question and seldom answers
+one. What is far below the best one is not chosen: fewer are quoted then.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from everlong.text.words import words_apart
 
 Words = frozenset[str]
 
-# Shares of the best sentence's score: what a chosen sentence has at least, what all of the question's words count that
-# none has yet, and what the first sentence of a group has before another.
-REACH = 0.7
-_COVERED = 0.2
-_FIRST_OF_GROUP = 0.03
+# Shares of the best sentence's score: what a chosen sentence has at least, what one that asks loses, what all of the
+# question's words count that none has yet, and what the first sentence of a group has before another.
+REACH = 0.75
+_ASKS = 0.2
+_COVERED = 0.1
+_FIRST_OF_GROUP = 0.02
 _COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many of another's
 _ENDING = 3  # letters that two forms of a word may differ in, at its end
 _STEM = 3  # letters that they have in common, at least
+_MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
 
 
 def choose(
@@ -37,9 +39,11 @@ def choose(
     """Return at most `count` of the sentences, which are best first and say what is `said`, in the order of choice."""
     if not ranked:
         return []
-    best = ranked[0].score
+    asks = _ASKS * ranked[0].score
+    score = {one: one.score - asks * text.endswith(_MARKS) for one, text in zip(ranked, said, strict=True)}
+    best = max(score.values())
     words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
-    waiting = [one for one in ranked if one.score >= REACH * best]
+    waiting = [one for one in ranked if score[one] >= REACH * best]
     rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
     asked = {word: rare[word] for word in words_apart(question)}
     whole = max(sum(asked.values()), 1e-9)
@@ -50,7 +54,7 @@ def choose(
 
     def value(one: Sentence) -> float:
         covered = sum(asked[word] for word in having[one] & missing) / whole
-        return one.score + best * (_COVERED * covered + _FIRST_OF_GROUP * bool(of_groups[one] & new_groups))
+        return score[one] + best * (_COVERED * covered + _FIRST_OF_GROUP * bool(of_groups[one] & new_groups))
 
     while waiting and len(chosen) < count:
         one = max(waiting, key=value)

@@ -36,13 +36,18 @@ def test_the_best_come_first_and_what_is_far_below_does_not_come() -> None:
     assert chosen([], "Who moved?", 3) == []
 
 
+def test_one_that_asks_gives_way() -> None:
+    told = [("Where does Mara live ?", 1.0), ("Mara moved to Leeds.", 0.9), ("Liv lives in Turin.", 0.85)]
+    assert chosen(told, "Where does Mara live?", 3) == [told[1], told[2], told[0]]
+
+
 def test_a_copy_gives_way_and_another_value_does_not() -> None:
     told = [
         ("Mara: By the way, my dog is called Biscuit.", 1.0),
         ("Mara: my dog is called Biscuit.", 0.99),
         ("By the way, Mara: my dog is Biscuit.", 0.98),
-        ("Mara: my dog is called Comet.", 0.75),
-        ("Mara: my dog is called Biscuit, the old one.", 0.74),
+        ("Mara: my dog is called Comet.", 0.77),
+        ("Mara: my dog is called Biscuit, the old one.", 0.76),
     ]
     assert chosen(told, "Mara's dog?", 5) == [told[0], told[3], told[4]]
 
@@ -50,8 +55,8 @@ def test_a_copy_gives_way_and_another_value_does_not() -> None:
 def test_each_name_of_a_list_is_covered() -> None:
     told = [
         ("Mara: my dog is called Biscuit.", 1.0),
-        ("Mara: another dog called at the door.", 0.95),
-        ("Mara: that dog is called a hound.", 0.94),
+        ("Mara: another dog called at the door.", 0.94),
+        ("Mara: that dog is called a hound.", 0.935),
         ("Liv: my dog is called Saffron.", 0.93),
         ("Kofi: my dog is called Pickle.", 0.92),
     ]
@@ -59,7 +64,7 @@ def test_each_name_of_a_list_is_covered() -> None:
 
 
 def test_a_form_of_a_word_covers_it() -> None:
-    told = [("the cat sat by a wall", 1.0), ("the mat lies by a wall", 0.95), ("two walls fell", 0.9), ("a dog", 0.88)]
+    told = [("the cat sat by a wall", 1.0), ("the mat lies by a wall", 0.95), ("two walls fell", 0.94), ("a dog", 0.92)]
     assert chosen(told, "cat dogs", 2) == [told[0], told[3]]
 
 

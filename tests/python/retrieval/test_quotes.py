@@ -79,7 +79,8 @@ def test_several_stand_in_order_of_time(mm: everlong.MemoryModel) -> None:
     assert len(answer.quoted) == 3
     assert any("house 007" in one for one in answer.quoted)
     assert all(one.startswith("[houses] The ") for one in answer.quoted)
-    assert list(answer.quoted) == sorted(set(answer.quoted), key=lambda one: text().index(one.removeprefix("[houses] ")))
+    places = [text().index(one.removeprefix("[houses] ")) for one in answer.quoted]
+    assert places == sorted(set(places))
     prompt = quoting(mm.tokenizer, answering_of(mm).prompt("Where is house 007?", True, None), answer.quoted)
     said = mm.tokenizer.decode(prompt.ids)
     assert "\n".join(answer.quoted) + "\n\nWhere is house 007?" in said
