@@ -234,7 +234,7 @@ class AnswerGenerator:
                 else:
                     assert not isinstance(recall, bool)
                     self._frame.recall(recall)
-            self.quoted = self._quoted()
+            self.quoted = self._quoted(where)
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
             logits = yield from self._append(whole.ids, "prompt", progress, steps=steps)
@@ -248,11 +248,12 @@ class AnswerGenerator:
             if self._frame.can_checkpoint and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()
 
-    def _quoted(self) -> tuple[str, ...]:
+    def _quoted(self, where: Where) -> tuple[str, ...]:
         """Return what stands in words before the question: one sentence as it is, several as lines."""
-        settings = self._searcher.config.answer
-        as_lines = settings.quotes > 1 or settings.quotes_alone
-        return (lines_of if as_lines else words_of)(self._core, self._tokenizer, self.recalls.sentences)
+        settings, sentences = self._searcher.config.answer, self.recalls.sentences
+        if settings.quotes > 1 or settings.quotes_alone:
+            return lines_of(self._core, self._tokenizer, sentences, where)
+        return words_of(self._core, self._tokenizer, sentences)
 
     def narrow(self, where: Where, *, searched: bool = True) -> None:
         """Hide from the question to come what does not pass `where`, in a branch with an empty recalled zone.

@@ -39,11 +39,12 @@ def choose(
     """Return at most `count` of the sentences, which are best first and say what is `said`, in the order of choice."""
     if not ranked:
         return []
-    asks = _ASKS * ranked[0].score
+    asks = _ASKS * abs(ranked[0].score)
     score = {one: one.score - asks * text.endswith(_MARKS) for one, text in zip(ranked, said, strict=True)}
     best = max(score.values())
+    near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
     words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
-    waiting = [one for one in ranked if score[one] >= REACH * best]
+    waiting = [one for one in ranked if score[one] >= near]
     rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
     asked = {word: rare[word] for word in words_apart(question)}
     whole = max(sum(asked.values()), 1e-9)
@@ -54,7 +55,7 @@ def choose(
 
     def value(one: Sentence) -> float:
         covered = sum(asked[word] for word in having[one] & missing) / whole
-        return score[one] + best * (_COVERED * covered + _FIRST_OF_GROUP * bool(of_groups[one] & new_groups))
+        return score[one] + abs(best) * (_COVERED * covered + _FIRST_OF_GROUP * bool(of_groups[one] & new_groups))
 
     while waiting and len(chosen) < count:
         one = max(waiting, key=value)

@@ -11,6 +11,7 @@ one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import re
@@ -19,7 +20,7 @@ from typing import Any
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.memory.where import event_time
+from everlong.memory.where import EVERYWHERE, Where, event_time
 from everlong.retrieval.quotes import Sentence, words_of
 from everlong.text.encoding import decode_text
 from everlong.text.sentences import TURN
@@ -31,15 +32,20 @@ _NO_TITLE = re.compile(r".*[.!?;,:\u3002\uff01\uff1f]")  # its line ends as a se
 _MARKED = re.compile(r"#{1,6} +")
 
 
-def lines_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
-    """Return what sentences say, the oldest first, without those that were forgotten since."""
-    title = functools.cache(lambda first: _title(core, tokenizer, first))
+def lines_of(
+    core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence], where: Where = EVERYWHERE
+) -> tuple[str, ...]:
+    """Return what sentences say, the oldest first, without those that were forgotten since.
+
+    Of titles those stand there alone that pass `where`.
+    """
+    titles = _Titles(core, tokenizer, where)
     lines = []
     for one in sentences:
         with contextlib.suppress(MemoryNotFoundError, IndexError):
             block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
             (words,) = words_of(core, tokenizer, [one])
-            head = _head(block, title(_first_block(core, block).id) if block.source else "", newest=one.newest)
+            head = _head(block, titles.of(block), newest=one.newest)
             line = " ".join(filter(None, (head, one.before_it + words)))
             lines.append(((event_time(block), block.id, one.begin), line))
     return tuple(line for _, line in sorted(lines))
@@ -59,12 +65,27 @@ def _day(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().date().isoformat()
 
 
-def _first_block(core: _core.Memory, block: _core.BlockInfo) -> _core.BlockInfo:
-    """Return the first of the blocks of the same source and time that stand before this one without a gap."""
-    before = {one.end: one for one in core.blocks.infos(sources=[block.source]) if one.stream == block.stream}
-    while (earlier := before.get(block.begin)) is not None and earlier.happened == block.happened:
-        block = earlier
-    return block
+class _Titles:
+    """The titles of the texts that blocks are of, as far as a question may see them."""
+
+    def __init__(self, core: _core.Memory, tokenizer: Any, where: Where) -> None:
+        self._core, self._where = core, where
+        self._title = functools.cache(functools.partial(_title, core, tokenizer))
+        self._blocks = functools.cache(self._blocks_of)
+
+    def of(self, block: _core.BlockInfo) -> str:
+        if not block.source:
+            return ""
+        there, seen = self._blocks(block.source, block.stream)
+        while (earlier := there.get(block.begin)) is not None and earlier.happened == block.happened:
+            block = earlier
+        return self._title(block.id) if block.id in seen else ""
+
+    def _blocks_of(self, source: str, stream: int) -> tuple[dict[int, _core.BlockInfo], frozenset[int]]:
+        """Return a source's blocks by where they end, and the ids of those that may be seen."""
+        blocks = Where(source=source).blocks(self._core)
+        seen = dataclasses.replace(self._where, source=source).blocks(self._core) if self._where.chooses else blocks
+        return {one.end: one for one in blocks if one.stream == stream}, frozenset(one.id for one in seen)
 
 
 def _title(core: _core.Memory, tokenizer: Any, block: int) -> str:

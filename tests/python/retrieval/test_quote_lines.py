@@ -66,6 +66,16 @@ def test_the_title_is_that_of_its_own_text() -> None:
     ]
 
 
+def test_a_title_that_a_question_is_kept_from_does_not_stand_there() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
+        mm.read(f"SECRET title\n\n{FILLER}{TOLD} {FILLER}", source="minutes")
+        mm.read(LAST, source="last")
+        second = mm.memory.blocks("minutes")[1].created_at
+        assert about(mm.generate(QUESTION, 1, remember=False)) == [f"[minutes, SECRET title] {TOLD}"]
+        later = everlong.Where(after=second)
+        assert about(mm.generate(QUESTION, 1, remember=False, where=later)) == [f"[minutes] {TOLD}"]
+
+
 def test_the_speaker_stands_before_a_sentence_that_does_not_begin_with_it() -> None:
     text = f"{FILLER}\nMara: Hello there. The HARBOUR is open.\nKofi: The HARBOUR was painted."
     assert about(asked((text, {"source": "talk"}), question="the HARBOUR?")) == [
