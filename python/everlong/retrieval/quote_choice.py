@@ -3,7 +3,8 @@
 By likeness alone small talk and copies stand among them, and of a question that names several things one is told twice.
 So they are chosen one by one. What counts is a sentence's own score, the question's words that no chosen one has, each
 by how rare it is, and whether its group has none yet. One that asks gives way: it is like a question and seldom answers
-one. What is far below the best one is not chosen: fewer are quoted then.
+one. So does one that names nobody whom the question names: a small model takes what is told of others for an answer.
+What is far below the best one is not chosen: fewer are quoted then.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from everlong.frame.part import Offer
 from everlong.retrieval.quotes import Sentence
-from everlong.text.words import words_apart
+from everlong.text.words import names_in, words_apart
 
 Words = frozenset[str]
 
-# Shares of the best sentence's score: what a chosen sentence has at least, what one that asks loses, what all of the
-# question's words count that none has yet, and what the first sentence of a group has before another.
+# Shares of the best sentence's score: what a chosen sentence has at least, and what one loses that asks, or that has no
+# name of the question's; what all of the question's words count that none has yet, and what the first sentence of a
+# group has before another.
 REACH = 0.75
 _ASKS = 0.2
+_NAMES_NOBODY = 0.2
 _COVERED = 0.1
 _FIRST_OF_GROUP = 0.02
 _COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many of another's
@@ -39,11 +42,10 @@ def choose(
     """Return at most `count` of the sentences, which are best first and say what is `said`, in the order of choice."""
     if not ranked:
         return []
-    asks = _ASKS * abs(ranked[0].score)
-    score = {one: one.score - asks * text.endswith(_MARKS) for one, text in zip(ranked, said, strict=True)}
+    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
+    score = _scores(ranked, said, words, question)
     best = max(score.values())
     near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
-    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
     waiting = [one for one in ranked if score[one] >= near]
     rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
     asked = {word: rare[word] for word in words_apart(question)}
@@ -64,6 +66,18 @@ def choose(
         new_groups -= of_groups[one]
         waiting = [other for other in waiting if not _is_copy(words[other], words[one], rare)]
     return chosen
+
+
+def _scores(
+    ranked: Sequence[Sentence], said: Sequence[str], words: Mapping[Sentence, Words], question: str
+) -> dict[Sentence, float]:
+    """Return the sentences' scores, less what those lose that ask or name nobody."""
+    names = frozenset(word for name in names_in(question) for word in words_apart(name))
+    scores = {}
+    for one, text in zip(ranked, said, strict=True):
+        lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and names.isdisjoint(words[one]))
+        scores[one] = one.score - lost * abs(ranked[0].score)
+    return scores
 
 
 def _rarities(words: Words, rarity: Callable[[Sequence[str]], list[float]]) -> Mapping[str, float]:

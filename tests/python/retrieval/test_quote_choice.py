@@ -37,8 +37,14 @@ def test_the_best_come_first_and_what_is_far_below_does_not_come() -> None:
 
 
 def test_one_that_asks_gives_way() -> None:
-    told = [("Where does Mara live ?", 1.0), ("Mara moved to Leeds.", 0.9), ("Liv lives in Turin.", 0.85)]
+    told = [("Where does Mara live ?", 1.0), ("Mara moved to Leeds.", 0.9), ("Mara lives in Turin.", 0.85)]
     assert chosen(told, "Where does Mara live?", 3) == [told[1], told[2], told[0]]
+
+
+def test_what_names_nobody_whom_the_question_names_gives_way() -> None:
+    told = [("Liv lives in Turin.", 1.0), ("Mara went to Leeds.", 0.9), ("She has a house.", 0.85)]
+    assert chosen(told, "Where does Mara live?", 3) == [told[1], told[0]]
+    assert chosen(told, "who lives where?", 3) == told
 
 
 def test_a_copy_gives_way_and_another_value_does_not() -> None:
