@@ -105,6 +105,7 @@ STREAMS = {
     "read again": _stream(recall_mode="text", order="time"),
     "by time": _stream(recall_mode="kv", order="time", recalled_temperature=1.0, search={"groups": 2, "neighbours": 0}),
     "quotes": _stream(quotes=2, recall_mode="auto", search={"decisive": 1.1}, chat=True, more=("messages", "messages")),
+    "quotes alone": _stream(quotes=3, quotes_alone=True, policy=_ALL, **_EVERY, search={"groups": 6}),
     "heads": _stream(search={"index": ("heads", "lexical")}, more=("calibrate", "ask", "recall")),
     "heads of int8": _stream(
         search={"index": "heads", "heads_keys": "int8", "query_distance": 0}, more=("calibrate", "ask")

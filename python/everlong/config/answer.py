@@ -17,7 +17,9 @@ _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/includ
 
 @dataclasses.dataclass(frozen=True)
 class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1, "draft_tokens": 0}):
-    """`quotes`, `order`, `recalled_temperature`, `draft_tokens` and `at_once` may change between two questions."""
+    """`quotes`, `quotes_alone`, `order`, `recalled_temperature`, `draft_tokens` and `at_once` may change between two
+    questions.
+    """
 
     # What asks for a recall. "prompt": each question, by its own queries. "recent": every `recent_every` generated
     # tokens; it brings the newest blocks. "periodic": every `periodic_every` generated tokens, by the newest tokens'
@@ -31,9 +33,13 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
     order: Order = "relevance"  # order of groups in the frame: the most relevant last, or by time
-    # So many recalled sentences, the nearest to the question, stand in words right before it (retrieval/quotes.py). A
-    # turn is remembered without them. 0: none.
+    # So many recalled sentences at most, the nearest to the question, stand in words right before it
+    # (retrieval/quotes.py). Where several may, each stands in a line behind its source, its date and who says it, the
+    # oldest first (retrieval/quote_lines.py). A turn is remembered without them. 0: none.
     quotes: int = 1
+    # Nothing else comes back for a question. What was found is cited, and takes no room in the frame, so that
+    # `search.groups` may be many. It serves memories of text alone, too.
+    quotes_alone: bool = False
     # Attention temperature of a group that is surely not the one asked for. Its keys are divided by it, so that a
     # similar thing in it matches less than what the best group says. The nearer a group's probability is to the best
     # one's, the nearer its temperature is to 1. 1: all come back as they were archived.
@@ -55,9 +61,14 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # T_protect: what came back for generated tokens stays for at least so many of them
     protect_tokens: int = _OS.protect_tokens
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.quotes_alone and self.quotes == 0:
+            raise ValueError("quotes_alone is True, and quotes is 0: nothing would come back; expected at least 1")
+
     @classmethod
     def between_questions(cls) -> frozenset[str]:
-        return frozenset({"quotes", "order", "recalled_temperature", "draft_tokens", "at_once"})
+        return frozenset({"quotes", "quotes_alone", "order", "recalled_temperature", "draft_tokens", "at_once"})
 
     @property
     def policies(self) -> frozenset[Policy]:

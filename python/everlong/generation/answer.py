@@ -31,7 +31,7 @@ class Answer:
     # answers and on as many that it does not. None where nothing was searched (all of the text is in the frame, or the
     # caller named pages), or where no index part that can tell was asked.
     confidence: float | None = None
-    # Recalled sentences that stood in words before the question, best first (`answer.quotes`).
+    # Recalled sentences that stood in words before the question, in their order (`answer.quotes`).
     quoted: tuple[str, ...] = ()
     # The walk in the question's search, of the part `walker`.
     walk: WalkTrace | None = None

@@ -23,6 +23,7 @@ from everlong.generation.speculation import Speculation
 from everlong.generation.text_stream import TextStream
 from everlong.kv_cache.batching import run_batched
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.quote_lines import lines_of
 from everlong.retrieval.quotes import quoting, words_of
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
@@ -47,7 +48,7 @@ class AnswerGenerator:
         self._searcher = searcher
         self._tokenizer = tokenizer
         self.recalls = RecallExecutor(frame, searcher)  # it has what came back for the newest answer
-        # Recalled sentences that stand in words before the newest question, best first.
+        # Recalled sentences that stand in words before the newest question, in their order.
         self.quoted: tuple[str, ...] = ()
         self._put = 0  # tokens of the newest question in the frame, with the quotes before it
         self._said: list[int] = []  # token ids of the newest question and answer; empty once text was read since
@@ -233,7 +234,7 @@ class AnswerGenerator:
                 else:
                     assert not isinstance(recall, bool)
                     self._frame.recall(recall)
-            self.quoted = words_of(self._core, self._tokenizer, self.recalls.sentences)
+            self.quoted = self._quoted(where)
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
             logits = yield from self._append(whole.ids, "prompt", progress, steps=steps)
@@ -246,6 +247,13 @@ class AnswerGenerator:
             # An answer that was ended asks nobody for a folder that is gone: `close` says so.
             if self._frame.can_checkpoint and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()
+
+    def _quoted(self, where: Where) -> tuple[str, ...]:
+        """Return what stands in words before the question: one sentence as it is, several as lines."""
+        settings, sentences = self._searcher.config.answer, self.recalls.sentences
+        if settings.quotes > 1 or settings.quotes_alone:
+            return lines_of(self._core, self._tokenizer, sentences, where)
+        return words_of(self._core, self._tokenizer, sentences)
 
     def narrow(self, where: Where, *, searched: bool = True) -> None:
         """Hide from the question to come what does not pass `where`, in a branch with an empty recalled zone.

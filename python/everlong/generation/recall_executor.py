@@ -99,6 +99,8 @@ class RecallExecutor:
                 return ()
             found = searcher.find(Prompt(ids, slice(0, len(ids))), where).chosen(config.search.decisive)
         self._cite(searcher.citing.found(found))
+        if action.trigger == "prompt" and config.answer.quotes_alone:
+            return ()
         return found.in_frame_order(config.answer.order, config.answer.recalled_temperature)
 
     def _newest(self, newest: Sequence[int], count: int) -> torch.Tensor:

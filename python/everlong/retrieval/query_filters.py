@@ -20,7 +20,12 @@ from everlong.text.keyphrases import Keyphrases, Tagger, phrases_of
 
 
 def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
-    """Make keyphrases by the memory's own document frequencies: a word is as rare as the rarest of its tokens."""
+    """Make keyphrases by the memory's own document frequencies."""
+    return Keyphrases(rarity_of(core, tokenizer))
+
+
+def rarity_of(core: _core.Memory, tokenizer: Any) -> Callable[[Sequence[str]], list[float]]:
+    """Return a function that says how rare words are in a memory. A word is as rare as the rarest of its tokens."""
 
     @functools.lru_cache(maxsize=1 << 16)
     def tokens_of(word: str) -> tuple[int, ...]:
@@ -31,7 +36,7 @@ def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
         idf = iter(core.search.idf(np.array([token for of in ids for token in of], dtype=np.int32)).tolist())
         return [max((next(idf) for _ in of), default=0.0) for of in ids]
 
-    return Keyphrases(rarity)
+    return rarity
 
 
 def block_tags(tagger: Tagger, tokenizer: Any) -> Callable[[torch.Tensor], tuple[str, ...]]:

@@ -2,13 +2,14 @@
 
 A small model reads over what it is not shown. It gives an answer out of a page half as often as where the sentence
 stands alone (docs/lab/measured/indexes.md). So the best sentences of the recalled groups stand once more right before
-the question, in its own turn.
+the question, in its own turn. Where there are several, retrieval/quote_choice.py chooses them, and each stands behind
+where it comes from (retrieval/quote_lines.py).
 
 A sentence's score has three terms. The first is late interaction of the question with the vectors of the sentence's
 block: the weighted mean of each question token's best cosine. The second is the share of the question's words that the
 sentence has, each weighted by its inverse document frequency. Without vectors words alone decide. The third is the
 cosine of question and sentence, each as a whole. Only an encoder has it, and only the best by the other two get it,
-because it is computed when it is asked for.
+because it is computed when it is asked for, a few milliseconds each.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Cosines, Offer, Vectors
 from everlong.text.encoding import count_decoded_characters, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
-from everlong.text.sentences import sentences
+from everlong.text.sentences import sentences, speakers
 
 # What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
 # drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
 WORDS_WEIGHT = 0.2
 WHOLE_WEIGHT = 0.5  # of the cosine of question and sentence: chosen there, and on dialogues
+# The same where several are quoted, and all sentences have it. It tells what answers from small talk, which shares the
+# question's words (benchmarks/sessions.py, eight groups: six sentences hold all evidence of 47 questions of 52; with
+# 0.25 of 39, by the first two terms alone of 26).
+SEVERAL_WEIGHT = 1.0
 _LEAST_TOKENS, _MOST_TOKENS = 4, 96  # of a sentence; a longer one is cut between its lines, or its words
 _BEYOND = _MOST_TOKENS  # tokens before and after a group, where a sentence of it may begin and end
 
@@ -47,6 +52,13 @@ class Sentence:
     begin: int
     end: int
     score: float
+    speaker: str = ""  # who says it, where it does not begin with that
+    newest: bool = False  # others say another thing of the same, earlier
+
+    @property
+    def before_it(self) -> str:
+        """What is put before its words, to tell who speaks."""
+        return f"{self.speaker}: " if self.speaker else ""
 
     def within(self, group: Offer) -> bool:
         """Return whether the group has some of it."""
@@ -80,13 +92,13 @@ def nearest_sentences(
             vectors, places = (None, None) if near is None else _vectors(core, group, near)
         except MemoryNotFoundError:
             continue
-        for first, last in _sentences(tokenizer, ids.tolist(), group.begin - begin, group.end - begin):
+        for first, last, speaker in _sentences(tokenizer, ids.tolist(), group.begin - begin, group.end - begin):
             share = float(rare[np.isin(words, ids[first:last])].sum() / max(float(rare.sum()), 1e-9))
             cosine = 0.0
             if near is not None and vectors is not None and places is not None:
                 cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
-            found.append(sentence := Sentence(group.stream, begin + first, begin + last, score))
+            found.append(sentence := Sentence(group.stream, begin + first, begin + last, score, speaker))
             sentence_ids[sentence] = ids[first:last]
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's is first
     chosen: list[Sentence] = []
@@ -98,7 +110,8 @@ def nearest_sentences(
     chosen = chosen[:count]
     if cosines is None:
         return chosen
-    alike = cosines([decode_text(tokenizer, sentence_ids[one].tolist()) for one in chosen]).tolist()
+    said = [one.before_it + decode_text(tokenizer, sentence_ids[one].tolist()) for one in chosen]
+    alike = cosines(said).tolist()
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
         for one, cosine in zip(chosen, alike, strict=True)
@@ -117,10 +130,10 @@ def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) 
 
 
 def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:
-    """Put quotes before a question, a paragraph each, the best one last. They are given best first."""
+    """Put quotes before a question in their order, a line each, as one paragraph."""
     if not words:
         return prompt
-    return prompt.behind(encode(tokenizer, "".join(f"{one}\n\n" for one in reversed(words))))
+    return prompt.behind(encode(tokenizer, "\n".join(words) + "\n\n"))
 
 
 def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDArray[np.int32]]:
@@ -133,12 +146,13 @@ def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDA
     return begin, core.blocks.token_ids(group.stream, begin, end)
 
 
-def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence begins and ends among ids, for sentences that have some of [first, last)."""
+def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterator[tuple[int, int, str]]:
+    """Yield where each sentence begins and ends among ids, and its speaker, where it has some of [first, last)."""
     text = decode_text(tokenizer, ids)
     length = count_decoded_characters(tokenizer, ids, text)
 
-    for place in sentences(text):
+    places = sentences(text)
+    for place, speaker in zip(places, speakers(text, places), strict=True):
         begin, end = token_at(length, len(ids), place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)
         while begin < end:
             cut = end
@@ -148,7 +162,7 @@ def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterato
                 between = line if line >= 0 else text.rfind(" ", half, full)
                 cut = begin + _MOST_TOKENS if between < 0 else token_at(length, len(ids), between)
             if cut - begin >= _LEAST_TOKENS and begin < last and first < cut:
-                yield begin, cut
+                yield begin, cut, speaker
             begin = cut
 
 

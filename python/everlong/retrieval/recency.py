@@ -23,6 +23,7 @@ from everlong.memory.where import event_time
 from everlong.retrieval.quotes import Sentence, words_of
 from everlong.retrieval.recall import SearchOutcome
 from everlong.text.encoding import decode_text
+from everlong.text.words import names_in
 
 # The confidence of a search whose passages disagree, as a share of what it is otherwise.
 DISAGREEING = 0.75
@@ -32,7 +33,6 @@ MOST_COMPARED = 8  # sentences that are compared with the best one
 
 _NUMBER = re.compile(r"\w*\d[\w.,:]*\w|\d")
 _WORD = re.compile(r"\w{4,}")  # shorter ones say little
-_NAME = re.compile(r"(?<=[\w,;:] )[^\W\d_a-z]\w+")  # begins with a capital behind a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,8 @@ class _Statement:
     def values(self, question: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return its numbers and its names, without those that the question has."""
         question_words = question.casefold()
-        numbers, names = ([one.casefold() for one in kind.findall(self.words)] for kind in (_NUMBER, _NAME))
+        found = _NUMBER.findall(self.words), names_in(self.words)
+        numbers, names = ([one.casefold() for one in of_kind] for of_kind in found)
         return frozenset(one for one in numbers if one not in question_words), frozenset(
             one for one in names if one not in question_words
         )
@@ -70,14 +71,16 @@ def newest_first(
         return found
     disagree = len({one.values(question) for one in same}) > 1
     same.sort(key=lambda one: one.time, reverse=True)
-    chosen = [one.sentence for one in same]
+    older = [one.sentence for one in same[1:]]
+    chosen = [dataclasses.replace(same[0].sentence, newest=disagree), *older]
     offers = _by_time(found.offers, chosen)
     if disagree:
         offers = tuple(
             dataclasses.replace(one, confidence=None if one.confidence is None else DISAGREEING * one.confidence)
             for one in offers
         )
-    rest = (one for one in found.sentences if one not in chosen)
+    told = {one.sentence for one in same}
+    rest = (one for one in found.sentences if one not in told)
     return dataclasses.replace(found, offers=offers, sentences=(*chosen, *rest))
 
 

@@ -69,7 +69,8 @@ def search(
     }
     part_query.ask_finders()
     part_query.ask_others()
-    budget = config.frame.recalled_tokens
+    # What comes back in words alone takes no room in the frame.
+    budget = NO_BUDGET if config.answer.quotes_alone else config.frame.recalled_tokens
     passes = _PassesFilter(frame, where)
     blocks = tuple(offer for offer in part_query.offers if offer.as_details and passes(offer.page.block))
     if config.answer.recall_mode == "both":

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
@@ -23,7 +24,7 @@ from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
-from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of
+from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of, rarity_of
 from everlong.retrieval.question_states import (
     QuestionStates,
     TappedQuestion,
@@ -31,7 +32,8 @@ from everlong.retrieval.question_states import (
     tap_question,
     tap_question_in_steps,
 )
-from everlong.retrieval.quotes import Sentence, nearest_sentences
+from everlong.retrieval.quote_choice import choose
+from everlong.retrieval.quotes import SEVERAL_WEIGHT, WHOLE_WEIGHT, Sentence, nearest_sentences, words_of
 from everlong.retrieval.recall import SearchOutcome
 from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
@@ -49,6 +51,8 @@ _SAID_TOKENS = 32
 # The most tokens of a question, its newest, whose queries are kept for a search: a layer's take kilobytes each.
 _TAPPED_TOKENS = 4096
 _SPELLED_TOKENS = 512  # of other spellings of a question's words: a long question does not become four of them
+# Sentences, the nearest, that several quotes are chosen from.
+_CHOSEN_FROM = 256
 
 
 class Searcher:
@@ -212,17 +216,41 @@ class Searcher:
     def find_sentences(
         self, prompt: Prompt, where: Where = EVERYWHERE, tapped: TappedQuestion | None = None
     ) -> SearchOutcome:
-        """Do as `find`, with the nearest sentences, and with the newest statement before those that it replaces."""
+        """Do as `find`, with the nearest sentences, and with the newest statement before those that it replaces.
+
+        Where several are quoted, these are the sentences.
+        """
         tapped = self.tap(prompt) if tapped is None else tapped
         found, newest = self.find(prompt, where, tapped), self.config.search.newest_first
         if not found.offers or not (newest or self.config.answer.quotes):
             return found
-        question, count = tapped.token_ids, max(MOST_COMPARED, self.config.answer.quotes)
+        question, several = tapped.token_ids, self.config.answer.quotes > 1
         nearest = nearest_sentences(
-            self._core, self._tokenizer, found.offers, question, found.vectors, count, found.cosines
+            self._core,
+            self._tokenizer,
+            found.offers,
+            question,
+            found.vectors,
+            _CHOSEN_FROM if several else MOST_COMPARED,
+            found.cosines,
+            whole_weight=SEVERAL_WEIGHT if several else WHOLE_WEIGHT,
         )
         found = dataclasses.replace(found, sentences=tuple(nearest))
-        return newest_first(self._core, self._tokenizer, found, question) if newest else found
+        found = newest_first(self._core, self._tokenizer, found, question) if newest else found
+        return self._with_quotes_chosen(found, question) if several else found
+
+    def _with_quotes_chosen(self, found: SearchOutcome, question_ids: npt.NDArray[np.int32]) -> SearchOutcome:
+        """Return it with those of its sentences alone that are to be quoted. What was forgotten since is none."""
+        said = [(one, words) for one in found.sentences for words in words_of(self._core, self._tokenizer, [one])]
+        chosen = choose(
+            [one for one, _ in said],
+            [one.before_it + words for one, words in said],
+            decode_text(self._tokenizer, question_ids.tolist()),
+            found.offers,
+            rarity_of(self._core, self._tokenizer),
+            self.config.answer.quotes,
+        )
+        return dataclasses.replace(found, sentences=tuple(chosen))
 
     def quotes(self, found: SearchOutcome) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""

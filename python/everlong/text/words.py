@@ -8,6 +8,7 @@ _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 # Chinese and Japanese put nothing between words: each of their characters counts as one.
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_WITHOUT_SPACES}]|[^\W_{_WITHOUT_SPACES}]+")
+_NAME = re.compile(r"(?<=[\w,;:] )[^\W\d_a-z]\w+")
 _APART = re.compile(rf"[{_UNSPACED}]|[^{_UNSPACED}]+")
 
 
@@ -19,6 +20,11 @@ def words_in(text: str) -> list[str]:
 def words_apart(text: str) -> list[str]:
     """Return the same, with each letter of a script that sets no spaces as a word of its own."""
     return [part for word in words_in(text) for part in _APART.findall(word)]
+
+
+def names_in(text: str) -> list[str]:
+    """Return words that begin with a capital behind a word, as names do in mid-sentence."""
+    return _NAME.findall(text)
 
 
 def states(reply: str, answer: str) -> bool:

@@ -1,0 +1,101 @@
+"""Which recalled sentences are quoted, where several are: near ones, each of which says something that no other says.
+
+By likeness alone small talk and copies stand among them, and of a question that names several things one is told twice.
+So they are chosen one by one. What counts is a sentence's own score, the question's words that no chosen one has, each
+by how rare it is, and whether its group has none yet. One that asks gives way: it is like a question and seldom answers
+one. So does one that names nobody whom the question names: a small model takes what is told of others for an answer.
+What is far below the best one is not chosen: fewer are quoted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from everlong.frame.part import Offer
+from everlong.retrieval.quotes import Sentence
+from everlong.text.words import names_in, words_apart
+
+Words = frozenset[str]
+
+# Shares of the best sentence's score: what a chosen sentence has at least, and what one loses that asks, or that has no
+# name of the question's; what all of the question's words count that none has yet, and what the first sentence of a
+# group has before another.
+REACH = 0.75
+_ASKS = 0.2
+_NAMES_NOBODY = 0.2
+_COVERED = 0.1
+_FIRST_OF_GROUP = 0.02
+_COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many of another's
+_ENDING = 3  # letters that two forms of a word may differ in, at its end
+_STEM = 3  # letters that they have in common, at least
+_MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
+
+
+def choose(
+    ranked: Sequence[Sentence],
+    said: Sequence[str],
+    question: str,
+    groups: Sequence[Offer],
+    rarity: Callable[[Sequence[str]], list[float]],
+    count: int,
+) -> list[Sentence]:
+    """Return at most `count` of the sentences, which are best first and say what is `said`, in the order of choice."""
+    if not ranked:
+        return []
+    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
+    score = _scores(ranked, said, words, question)
+    best = max(score.values())
+    near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
+    waiting = [one for one in ranked if score[one] >= near]
+    rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
+    asked = {word: rare[word] for word in words_apart(question)}
+    whole = max(sum(asked.values()), 1e-9)
+    having = {one: {word for word in asked if _has(words[one], word)} for one in waiting}
+    of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
+    chosen: list[Sentence] = []
+    missing, new_groups = set(asked), set(range(len(groups)))
+
+    def value(one: Sentence) -> float:
+        covered = sum(asked[word] for word in having[one] & missing) / whole
+        return score[one] + abs(best) * (_COVERED * covered + _FIRST_OF_GROUP * bool(of_groups[one] & new_groups))
+
+    while waiting and len(chosen) < count:
+        one = max(waiting, key=value)
+        chosen.append(one)
+        missing -= having[one]
+        new_groups -= of_groups[one]
+        waiting = [other for other in waiting if not _is_copy(words[other], words[one], rare)]
+    return chosen
+
+
+def _scores(
+    ranked: Sequence[Sentence], said: Sequence[str], words: Mapping[Sentence, Words], question: str
+) -> dict[Sentence, float]:
+    """Return the sentences' scores, less what those lose that ask or name nobody."""
+    names = frozenset(word for name in names_in(question) for word in words_apart(name))
+    scores = {}
+    for one, text in zip(ranked, said, strict=True):
+        lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and names.isdisjoint(words[one]))
+        scores[one] = one.score - lost * abs(ranked[0].score)
+    return scores
+
+
+def _rarities(words: Words, rarity: Callable[[Sequence[str]], list[float]]) -> Mapping[str, float]:
+    ordered = sorted(words)
+    return dict(zip(ordered, rarity(ordered), strict=True))
+
+
+def _has(words: Words, asked: str) -> bool:
+    """Return whether one of the words is a form of the one that is asked for, as "dog" is of "dogs"."""
+    return asked in words or any(_is_form(word, asked) for word in words)
+
+
+def _is_form(word: str, other: str) -> bool:
+    shorter, longer = sorted((word, other), key=len)
+    return len(longer) - len(shorter) <= _ENDING and len(shorter) >= _STEM and longer.startswith(shorter)
+
+
+def _is_copy(words: Words, of: Words, rare: Mapping[str, float]) -> bool:
+    """Return whether nearly all that some words say is said by others; also for a sentence and itself."""
+    shared = sum(rare[word] for word in words & of)
+    return shared >= _COPIED * sum(rare[word] for word in words)

@@ -1,0 +1,94 @@
+"""Several quotes are near the question, no copies of each other, from several groups, and cover what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import everlong
+from everlong.frame.part import Offer
+from everlong.retrieval.quote_choice import REACH, choose
+from everlong.retrieval.quotes import Sentence
+from support import SMALL, byte_tokenizer, tiny_model
+
+DOGS = "What are the dogs of Mara, Liv and Kofi called?"
+COMMON = {"the", "of", "and", "what", "are", "is", "my", "a", "in", "by"}
+
+
+def rarity(words: Sequence[str]) -> list[float]:
+    return [0.0 if word in COMMON else 1.0 for word in words]
+
+
+def chosen(
+    told: Sequence[tuple[str, float]], question: str, count: int, groups: Sequence[Offer] = ()
+) -> list[tuple[str, float]]:
+    """Return those of the sentences, each with a score, that are chosen; each has ten tokens of its own."""
+    ranked = [Sentence(0, 10 * number, 10 * number + 10, score) for number, (_, score) in enumerate(told)]
+    found = choose(ranked, [words for words, _ in told], question, groups, rarity, count)
+    return [told[one.begin // 10] for one in found]
+
+
+def test_the_best_come_first_and_what_is_far_below_does_not_come() -> None:
+    told = [("Mara moved to Leeds.", 1.0), ("Liv has a garden.", 0.9), ("hello , how are you ?", REACH - 0.01)]
+    assert chosen(told, "Who moved?", 3) == told[:2]
+    assert chosen(told, "Who moved?", 1) == told[:1]
+    assert chosen([], "Who moved?", 3) == []
+
+
+def test_one_that_asks_gives_way() -> None:
+    told = [("Where does Mara live ?", 1.0), ("Mara moved to Leeds.", 0.9), ("Mara lives in Turin.", 0.85)]
+    assert chosen(told, "Where does Mara live?", 3) == [told[1], told[2], told[0]]
+
+
+def test_what_names_nobody_whom_the_question_names_gives_way() -> None:
+    told = [("Liv lives in Turin.", 1.0), ("Mara went to Leeds.", 0.9), ("She has a house.", 0.85)]
+    assert chosen(told, "Where does Mara live?", 3) == [told[1], told[0]]
+    assert chosen(told, "who lives where?", 3) == told
+
+
+def test_a_copy_gives_way_and_another_value_does_not() -> None:
+    told = [
+        ("Mara: By the way, my dog is called Biscuit.", 1.0),
+        ("Mara: my dog is called Biscuit.", 0.99),
+        ("By the way, Mara: my dog is Biscuit.", 0.98),
+        ("Mara: my dog is called Comet.", 0.77),
+        ("Mara: my dog is called Biscuit, the old one.", 0.76),
+    ]
+    assert chosen(told, "Mara's dog?", 5) == [told[0], told[3], told[4]]
+
+
+def test_each_name_of_a_list_is_covered() -> None:
+    told = [
+        ("Mara: my dog is called Biscuit.", 1.0),
+        ("Mara: another dog called at the door.", 0.94),
+        ("Mara: that dog is called a hound.", 0.935),
+        ("Liv: my dog is called Saffron.", 0.93),
+        ("Kofi: my dog is called Pickle.", 0.92),
+    ]
+    assert chosen(told, DOGS, 3) == [told[0], told[3], told[4]]
+
+
+def test_a_form_of_a_word_covers_it() -> None:
+    told = [("the cat sat by a wall", 1.0), ("the mat lies by a wall", 0.95), ("two walls fell", 0.94), ("a dog", 0.92)]
+    assert chosen(told, "cat dogs", 2) == [told[0], told[3]]
+
+
+def test_of_equals_a_group_without_a_quote_comes_first() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL, pack=None) as mm:
+        mm.read("abcdefgh" * 40)
+        pages = mm.memory.core.blocks.pages()
+    groups = [Offer(0.0, page, (), pages=(page,)) for page in pages]
+    told = [(f"value {number}", 1.0 - number / 1000) for number in range(groups[0].end // 10 + 2)]
+    first, second = chosen(told, "?", 2, groups)
+    assert first == told[0]
+    assert second == told[groups[1].begin // 10] != told[1]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_no_more_are_quoted_than_asked_for(count: int) -> None:
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": count})
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, config, pack=None) as mm:
+        mm.read(" ".join(f"The lantern of house {number:03d} is lit." for number in range(60)), source="houses")
+        quoted = mm.generate("The lantern of house 007?", max_new_tokens=1, remember=False).quoted
+    assert 1 <= len(set(quoted)) == len(quoted) <= count
