@@ -165,7 +165,7 @@ are kept, "bf16", "int8" or "e4m3" (cpp/index/include/everlong/index/key_layout.
 that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.)")
       .def("retrieval_heads", &RetrievalHeads)
       .def("set_words", &SetWords, py::arg("words"),
-           "Search by these words in the part \"lexical\" from now on; None: by token ids, as at first.")
+           "Search by these words from now on, in the part \"words\"; None: by none, as at first.")
       .def("words", &WordsOf)
       .def(
           "device_use", &DeviceUse, py::arg("part"),

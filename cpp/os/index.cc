@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "at_least.h"
-#include "everlong/index/lexical.h"
 #include "everlong/index/part_kinds.h"
+#include "everlong/index/words.h"
 #include "memory_state.h"
 
 namespace everlong::os {
@@ -66,11 +66,13 @@ Status Indexes::SetWords(std::shared_ptr<const index::WordTable> words) {
   EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   const std::shared_ptr<const index::WordTable> there = state_.words.Get();
   if (there == words || (there != nullptr && words != nullptr && *there == *words)) return OkStatus();
-  EVERLONG_RETURN_IF_ERROR(writer.Replace(
-      index::IndexPart::kLexical,
-      [words](const index::PartContext& context) -> Result<std::unique_ptr<index::Part>> {
-        return index::MakeLexicalPart(context, words);
-      }));
+  IndexSet::Make make;
+  if (words != nullptr) {
+    make = [words](const index::PartContext& context) -> Result<std::unique_ptr<index::Part>> {
+      return index::MakeWordsPart(context, words);
+    };
+  }
+  EVERLONG_RETURN_IF_ERROR(writer.Replace(index::IndexPart::kWords, make));
   state_.words.Set(std::move(words));
   return OkStatus();
 }

@@ -80,7 +80,7 @@ Status IndexSet::LoadBlocks() {
     if (!kind.from_caller) slot.part.reset();
     if (kind.needs_keys && layout_.layers == 0) continue;
     if (kind.made == PartKind::Made::kWithMemory) {
-      if (!slot.make) slot.make = kind.make;
+      slot.make = kind.make;
       EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Part> empty, slot.make(context_));
       (empty->needs().stored() ? of_more : of_token_ids).push_back(part);
     } else if (kind.made == PartKind::Made::kByItsOptions && slot.make && !kind.from_caller) {

@@ -98,8 +98,6 @@ Status IndexSet::Writer::Save() {
   Status saved;
   set_->ForEach([&](const PartKind& kind, const Part& part) {
     if (!saved.ok() || !set_->unsaved_.contains(kind.name)) return;
-    // What the caller's options made stays, where this one was made without: its opener will want it again.
-    if (part.settings().empty() && !set_->Saved(kind.name)->Settings().empty()) return;
     saved = set_->SavePart(kind, part);
     if (saved.ok()) set_->unsaved_.erase(std::string(kind.name));
   });

@@ -67,7 +67,7 @@ struct MemoryState {
   GraphGrowth growth;
   BlockTags tags;
   Guarded<std::vector<index::RetrievalHead>> heads;
-  Guarded<std::shared_ptr<const index::WordTable>> words;  // of the part "lexical"
+  Guarded<std::shared_ptr<const index::WordTable>> words;  // of the part "words"
   std::map<uint8_t, Guarded<std::optional<index::MeaningOptions>>> meaning;  // by IndexPart::number; the keys stay
 
   // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.

@@ -713,8 +713,8 @@ class WordTable:
         whether the token behind it may go on with its last word.
         """
 
-    def words(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Return each word of token ids as a number, and its first token."""
+    def words(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int, int]]:
+        """Return each word of token ids as a number, its first token, and one past its last."""
 
 class Indexes:
     """The index of a memory: cpp/os/include/everlong/os/index.h.
@@ -740,7 +740,7 @@ class Indexes:
 
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def set_words(self, words: WordTable | None) -> None:
-        """Search by these words in the part "lexical" from now on; None: by token ids, as at first."""
+        """Search by these words from now on, in the part "words"; None: by none, as at first."""
 
     def words(self) -> WordTable | None: ...
     def device_use(self, part: str) -> tuple[int, int]:

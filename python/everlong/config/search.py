@@ -35,8 +35,9 @@ class SearchConfig(Settings, group="search", least=_LEAST):
     # Index parts; several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, the
     # others find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
     # "meaning" searches by vectors of the towers, which a model's pack has, "encoder" by those of a text encoder, which
-    # serves every model. Each is passed over where there are none.
-    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning", "encoder")
+    # serves every model. Each is passed over where there are none. "words" and "lexical" are BM25, over words and over
+    # token ids; the second stands for the first where a tokenizer does not tell which ids spell a word.
+    index: IndexPart | tuple[IndexPart, ...] = ("heads", "words", "meaning", "encoder")
     encoder: str | Encoder = (
         "minilm"  # the encoder of the index part "embedding": a name for `load_encoder`, or an object
     )

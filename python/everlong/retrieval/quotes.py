@@ -28,7 +28,8 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Cosines, Offer, Vectors
 from everlong.text.encoding import count_decoded_characters, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
-from everlong.text.sentences import sentences, speakers
+from everlong.text.sentences import sentences
+from everlong.text.unit_context import Turns
 
 # What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
 # drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
@@ -151,8 +152,9 @@ def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterato
     text = decode_text(tokenizer, ids)
     length = count_decoded_characters(tokenizer, ids, text)
 
-    places = sentences(text)
-    for place, speaker in zip(places, speakers(text, places), strict=True):
+    turns = Turns(text)
+    for place in sentences(text):
+        speaker = turns.speaker_of(place[0])
         begin, end = token_at(length, len(ids), place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)
         while begin < end:
             cut = end

@@ -113,7 +113,8 @@ class PartQuery:
             tapped = tapped.only(rarest_words(self._core, tapped.token_ids, weights, MOST_QUERY_TOKENS))
         self.ids, self._hidden = tapped.token_ids, tapped.states.hidden
         self._finders = [one for one in self._parts.retrievers if needs_of(one).kinds]
-        self.request = _search_inputs(frame.served, tapped, config, page_query, self._parts)
+        words = self._core.index.words() is not None
+        self.request = _search_inputs(frame.served, tapped, config, page_query, self._parts, words=words)
         self.wide: _core.SearchResult | None = None
         self.added: list[tuple[_core.PageRef, float]] = []
         self.offers: list[Offer] = []
@@ -234,12 +235,18 @@ def _search_inputs(
     config: MemoryConfig,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None,
     parts: Parts,
+    *,
+    words: bool,
 ) -> dict[str, Any]:
-    """Return what `core.search.find` takes of a question, and by which index parts, before parts are asked."""
+    """Return what `core.search.find` takes of a question, and by which index parts, before parts are asked.
+
+    Without a table of `words` token ids stand for them.
+    """
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
     there = {kind for one in parts.retrievers for kind in needs_of(one).kinds}
     not_there = ({"heads"} if profile is None else set()) | (_BY_A_PART - there)
-    kinds = [kind for kind in config.search.index if kind not in not_there]
+    asked = (kind if words or kind != "words" else "lexical" for kind in config.search.index)
+    kinds = [kind for kind in dict.fromkeys(asked) if kind not in not_there]
     by_heads = by_mean = None
     if keyed is not None:
         by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None

@@ -71,7 +71,7 @@ class Searcher:
         self._tokenizer = tokenizer
         self._config = config
         self.prints = prints
-        self._core.index.set_words(word_table(tokenizer))
+        self._set_words()
         self.heads = RetrievalHeads(frame, tokenizer, prints, config.search)
         self.citing = CitationBuilder(frame, tokenizer)
         self.embedder: PageEmbedder | None = None
@@ -89,6 +89,12 @@ class Searcher:
     @config.setter
     def config(self, config: MemoryConfig) -> None:
         self._config, self.heads.search = config, config.search
+        self._set_words()
+
+    def _set_words(self) -> None:
+        """Have the memory index words from now on, where they are to be searched."""
+        if "words" in self._config.search.index and self._core.index.words() is None:
+            self._core.index.set_words(word_table(self._tokenizer))
 
     def over(self, fork: Frame) -> Searcher:
         """Return this search for a fork of its frame, to be used while this frame stands. It has nothing to close."""
@@ -140,15 +146,19 @@ class Searcher:
         A memory without such spellings, as nearly all are, changes nothing. Of a long question the last words count.
         """
         asked = prompt.ids[prompt.question].tolist()[-_TAPPED_TOKENS:]
+        held = dict.fromkeys(asked, True)  # whether the memory has a token; it matters not for the question's own
 
-        def holds(ids: torch.Tensor) -> bool:
-            ranked = self._core.search.rankings(1, token_ids=ids.numpy().astype(np.int32), kinds=["lexical"])
-            return any(found.pages for found in ranked)
+        def holds(token: int) -> bool:
+            if token not in held:
+                ids = np.asarray([token], dtype=np.int32)
+                ranked = self._core.search.rankings(1, token_ids=ids, kinds=["lexical"])
+                held[token] = any(found.pages for found in ranked)
+            return held[token]
 
         found, left = [], _SPELLED_TOKENS
         for word in reversed(spelled_otherwise(decode_text(self._tokenizer, asked))):
             ids = encode(self._tokenizer, f" {word}")
-            if len(ids) <= left and holds(ids):
+            if len(ids) <= left and all(map(holds, ids.tolist())):
                 found.append(ids)
                 left -= len(ids)
         if not found:

@@ -77,8 +77,8 @@ class MemoryInspector:
             raise ApiError(400, "query is empty", "missing_required_parameter", param="query")
         with self._lock:
             ids = encode(self._tokenizer, question).numpy().astype(np.int32)[:256]
-            memory.core.index.set_words(word_table(self._tokenizer))
-        kinds, vector = ["lexical"], None
+            memory.core.index.set_words(table := word_table(self._tokenizer))
+        kinds, vector = ["lexical" if table is None else "words"], None
         if self._encoder is not None:
             from everlong.text.vectors import encoder_name, vectors_of
 

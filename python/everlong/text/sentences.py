@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterator, Sequence
 
@@ -33,21 +32,6 @@ def sentences(text: str) -> list[Place]:
             begin = first + len(piece) - len(piece.lstrip())
             places.append((begin, begin + len(stripped)))
     return places
-
-
-def speakers(text: str, places: Sequence[Place]) -> list[str]:
-    """Return who speaks in each of these sentences, where somebody does and the sentence does not say it itself.
-
-    A turn ends where the next one begins, and at a blank line.
-    """
-    turns = [turn.end() for turn in TURN.finditer(text)]
-    found = []
-    for first, _ in places:
-        number = bisect.bisect_right(turns, first) - 1
-        turn = turns[number] if number >= 0 else first
-        goes_on = turn < first and "\n\n" not in text[turn:first]
-        found.append(text[turn : text.index(":", turn)] if goes_on else "")
-    return found
 
 
 def _pieces(text: str) -> Iterator[Place]:

@@ -93,7 +93,7 @@ def test_settings_written_as_text() -> None:
         ("answer.recall_mode=all", "one of kv, text, auto"),
         ("answer.recall_mode=both", "expected a part that writes them"),
         ("writer.tokens=-1", "tokens is -1, expected at least 1"),
-        ("search.index=heads,words", "one of heads"),
+        ("search.index=heads,nouns", "one of heads"),
         ("archive.page_tokens=65", "one of 64, 128"),
         ("search.heads_keys=int4", "one of bf16, int8, e4m3"),
         ("answer.policy=never", "one of prompt"),
@@ -195,7 +195,7 @@ def test_plain_values_are_those_of_the_fields() -> None:
     search = written["search"]
     assert (search["groups"], search["index"], search["encoder"]) == (
         2,
-        ["heads", "lexical", "meaning", "encoder"],
+        ["heads", "words", "meaning", "encoder"],
         "minilm",
     )
     assert written["parts"]["kv_writer"] == {"kept": False, "tombstones": None}

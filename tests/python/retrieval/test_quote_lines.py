@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.text.sentences import sentences, speakers
+from everlong.text.sentences import sentences
+from everlong.text.unit_context import Turns
 from support import SMALL, byte_tokenizer, tiny_model, tiny_text_model
 
 CONFIG = SMALL.changed(search={"index": ("lexical",), "groups": 4}, answer={"quotes": 4}, archive={"block_tokens": 256})
@@ -87,7 +88,7 @@ def test_the_speaker_stands_before_a_sentence_that_does_not_begin_with_it() -> N
 def test_who_speaks() -> None:
     text = "One.\nMara: Two. Three.\nFour goes on.\nKofi Ade: Five. Six.\n\nSeven."
     said = [text[first:last] for first, last in sentences(text)]
-    told = dict(zip(said, speakers(text, sentences(text)), strict=True))
+    told = dict(zip(said, [Turns(text).speaker_of(begin) for begin, _ in sentences(text)], strict=True))
     assert told["One."] == told["Mara: Two."] == told["Kofi Ade: Five."] == told["Seven."] == ""
     assert told["Three."] == "Mara"
     assert told["Six."] == "Kofi Ade"

@@ -133,13 +133,13 @@ def bm25(pages: list[list[str]], groups: list[list[str]], asked: set[str]) -> tu
 
 
 def opened(folder: Any = None) -> everlong.MemoryModel:
-    config = SMALL.changed(search={"index": ("lexical",)})
+    config = SMALL.changed(search={"index": ("words",)})
     return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
 
 
 def rankings(mm: everlong.MemoryModel, words: str) -> dict[str, dict[int, float]]:
     ids = ids_of(mm.tokenizer, words)
-    found = mm.memory.core.search.rankings(100, token_ids=ids, kinds=["lexical"])
+    found = mm.memory.core.search.rankings(100, token_ids=ids, kinds=["words"])
     return {
         one.granularity: {page.begin: score for page, score in zip(one.pages, one.scores, strict=True)} for one in found
     }
@@ -178,11 +178,22 @@ def test_pages_score_bm25_of_their_words(tmp_path: pathlib.Path) -> None:
         again.memory.forget([again.memory.blocks()[0].id])
         left = rankings(again, asked)
         assert left["page"].keys() == {begin for begin in found["page"] if begin >= blocks[1][0]}
-        with opened() as alone:  # its statistics are those of what is left
-            alone.memory.core.index.set_words(None)
-            assert alone.memory.core.index.words() is None
     with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
-        assert memory.core.index.words() is None  # it knows no tokenizer, and is searched by token ids
+        assert memory.core.index.words() is None  # it knows no tokenizer
+        with pytest.raises(ValueError, match="no table of words"):
+            memory.core.search.rankings(1, token_ids=ids_of(byte_tokenizer(), asked), kinds=["words"])
+        with opened(memory) as mm:
+            assert rankings(mm, asked) == left
+
+
+def test_it_is_searched_by_token_ids_where_nobody_knows_its_words() -> None:
+    with opened() as mm:
+        mm.read(text_of(1, 400))
+        (first, *_) = mm.recall(text_of(1, 40))
+        assert first.found_by == ("words",)
+        mm.memory.core.index.set_words(None)
+        (first, *_) = mm.recall(text_of(1, 40))
+        assert first.found_by == ("lexical",)
 
 
 def test_a_long_question_keeps_whole_words() -> None:

@@ -18,7 +18,8 @@ namespace everlong::index {
   Line(Hnsw)                       \
   Line(Embedding)                  \
   Line(Meaning)                    \
-  Line(Encoder)
+  Line(Encoder)                    \
+  Line(Words)
 // clang-format on
 
 // The number of a part is its place in the table of kinds (part_kinds.h), which begins with those above. Parts

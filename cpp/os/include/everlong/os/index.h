@@ -37,8 +37,8 @@ class Indexes {
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
   [[nodiscard]] index::DeviceUse device_use(index::IndexPart part) const;  // of the part's device; zeros without one
 
-  // Search by these words in the part "lexical" from now on; null: by token ids, as at first. It takes what is saved by
-  // the same table, or makes the part anew from the blocks' token ids. The old one stays until then.
+  // Search by these words from now on; null: by none, as at first. The part "words" takes what is saved by the same
+  // table, or is made anew from the blocks' token ids. The old one stays until then.
   Status SetWords(std::shared_ptr<const index::WordTable> words);
   [[nodiscard]] std::shared_ptr<const index::WordTable> words() const;
 
