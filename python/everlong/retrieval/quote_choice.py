@@ -71,11 +71,16 @@ def choose(
 def _scores(
     ranked: Sequence[Sentence], said: Sequence[str], words: Mapping[Sentence, Words], question: str
 ) -> dict[Sentence, float]:
-    """Return the sentences' scores, less what those lose that ask or name nobody."""
-    names = frozenset(word for name in names_in(question) for word in words_apart(name))
+    """Return the sentences' scores, less what those lose that ask or name nobody.
+
+    What a second search found may name whom the best sentence of the first one names.
+    """
+    best = next((text for one, text in zip(ranked, said, strict=True) if not one.second), "")
+    names, further = ({word for name in names_in(text) for word in words_apart(name)} for text in (question, best))
     scores = {}
     for one, text in zip(ranked, said, strict=True):
-        lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and names.isdisjoint(words[one]))
+        theirs = names | further if one.second else names
+        lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and theirs.isdisjoint(words[one]))
         scores[one] = one.score - lost * abs(ranked[0].score)
     return scores
 

@@ -55,6 +55,7 @@ class Sentence:
     score: float
     speaker: str = ""  # who says it, where it does not begin with that
     newest: bool = False  # others say another thing of the same, earlier
+    second: bool = False  # only a second search found it, by what the first one did
 
     @property
     def before_it(self) -> str:

@@ -92,6 +92,26 @@ def search(
     )
 
 
+def search_as_found(
+    frame: Frame, prompt: Prompt, question: TappedQuestion, config: MemoryConfig, where: Where
+) -> SearchOutcome:
+    """Search for a question that has no states, by the parts that search for kinds of the index in use, and no others."""
+    part_query = PartQuery(frame, prompt, question, config, where)
+    part_query.request |= {
+        "neighbours": config.search.neighbours,
+        "stream": frame.os.stream,
+        "resident_from": frame.os.rolling[0],
+        **where.core(),
+    }
+    part_query.ask_finders()
+    how: dict[str, Any] = {"max_groups": 2 * config.search.groups, "token_budget": NO_BUDGET, "added": part_query.added}
+    result = frame.memory.core.search.find(**part_query.request, **how)
+    offers = tuple(map(offer_of, result.groups))
+    return SearchOutcome(
+        offers, result.agreed, result.decisiveness, vectors=part_query.vectors, cosines=part_query.cosines
+    )
+
+
 class PartQuery:
     """A question on its way through the parts (frame/part.py, `Question`). What they do for it comes together here."""
 
@@ -248,7 +268,7 @@ def _search_inputs(
     asked = (kind if words or kind != "words" else "lexical" for kind in config.search.index)
     kinds = [kind for kind in dict.fromkeys(asked) if kind not in not_there]
     by_heads = by_mean = None
-    if keyed is not None:
+    if keyed is not None and queries:
         by_heads = head_queries(keyed, queries, profile) if profile is not None and "heads" in kinds else None
         by_mean = mean_query(keyed, queries) if needs_mean_query(config, parts) else None
     return {

@@ -14,9 +14,10 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.part import AnswerProgress
+from everlong.frame.part import AnswerProgress, Offer
 from everlong.frame.parts import needs_of
 from everlong.kv_cache.steps import run_to_end
 from everlong.memory.fingerprint import Fingerprint
@@ -24,6 +25,7 @@ from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
+from everlong.retrieval.hop import by_text, in_scale, search_again, with_second
 from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of, rarity_of
 from everlong.retrieval.question_states import (
     QuestionStates,
@@ -43,6 +45,7 @@ from everlong.retrieval.word_table import rarest_words, word_table
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.spellings import spelled_otherwise
+from everlong.text.unit_context import title_of
 from everlong.text.vectors import Encoder
 
 _ALL_BLOCKS = (1 << 31) - 1
@@ -235,19 +238,43 @@ class Searcher:
         if not found.offers or not (newest or self.config.answer.quotes):
             return found
         question, several = tapped.token_ids, self.config.answer.quotes > 1
-        nearest = nearest_sentences(
+        nearest = self._nearest(found, found.offers, question)
+        again = by_text(self.config)
+        if again is not None and nearest:
+            ids, second = search_again(self._frame, question, self._said(nearest[0]), again, where)
+            found, new = with_second(found, second.offers, self.config)
+            further = in_scale(self._nearest(second, new, ids), nearest[0].score)
+            nearest = sorted([*nearest, *further], key=lambda one: -one.score)
+        found = dataclasses.replace(found, sentences=tuple(nearest))
+        found = newest_first(self._core, self._tokenizer, found, question) if newest else found
+        return self._with_quotes_chosen(found, question) if several else found
+
+    def _nearest(
+        self, found: SearchOutcome, offers: Sequence[Offer], question_ids: npt.NDArray[np.int32]
+    ) -> list[Sentence]:
+        """Return the sentences of offers that are nearest to what was searched by, best first."""
+        several = self.config.answer.quotes > 1
+        return nearest_sentences(
             self._core,
             self._tokenizer,
-            found.offers,
-            question,
+            offers,
+            question_ids,
             found.vectors,
             _CHOSEN_FROM if several else MOST_COMPARED,
             found.cosines,
             whole_weight=SEVERAL_WEIGHT if several else WHOLE_WEIGHT,
         )
-        found = dataclasses.replace(found, sentences=tuple(nearest))
-        found = newest_first(self._core, self._tokenizer, found, question) if newest else found
-        return self._with_quotes_chosen(found, question) if several else found
+
+    def _said(self, sentence: Sentence) -> npt.NDArray[np.int32]:
+        """Return what a sentence says, behind what its source is called and who speaks, as token ids [n]."""
+        try:
+            block = self._core.blocks.pages_of(sentence.stream, sentence.begin, sentence.begin + 1)[0].block
+            source = self._core.blocks.info(block).source
+        except (MemoryNotFoundError, IndexError):  # forgotten meanwhile
+            return np.zeros(0, dtype=np.int32)
+        words = " ".join(words_of(self._core, self._tokenizer, [sentence]))
+        said = f"\n{title_of(source)} {sentence.before_it}{words}"
+        return encode(self._tokenizer, said).numpy().astype(np.int32)
 
     def _with_quotes_chosen(self, found: SearchOutcome, question_ids: npt.NDArray[np.int32]) -> SearchOutcome:
         """Return it with those of its sentences alone that are to be quoted. What was forgotten since is none."""

@@ -135,7 +135,7 @@ def test_alone_more_groups_are_found_than_the_frame_has_room_for() -> None:
     text = "".join(f"{FILLER}The HARBOUR budget {number}. " for number in range(12))
     few = asked((text, {"source": "a"}), config=config)
     many = asked((text, {"source": "a"}), config=config.changed(answer={"quotes_alone": True}))
-    assert len(few.recalled) < len(many.recalled) <= 9
+    assert len(few.recalled) < len(many.recalled) <= 9 + 9 // 4  # with those of a second search
 
 
 def test_alone_without_quotes_is_refused() -> None:
