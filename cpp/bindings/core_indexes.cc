@@ -145,13 +145,15 @@ void SetPageRouter(const IndexesHandle& self, const ArrayOf<int64_t>& lists, con
 }  // namespace
 
 void BindIndexes(py::module_& module) {
-  py::class_<WordTableHandle>(module, "WordTable", R"(Which words token ids spell: cpp/index/include/everlong/index/word_table.h.
+  py::class_<WordTableHandle>(module, "WordTable",
+                              R"(Which words token ids spell: cpp/index/include/everlong/index/word_table.h.
 
 Immutable.)")
       .def(py::init(&MakeWordTable), py::arg("texts"), py::arg("begins_within"), py::arg("ends_within"),
            R"(Of each token id what it says, empty for nothing; whether it goes on with a word that began before it; and
 whether the token behind it may go on with its last word.)")
-      .def("words", &Words, py::arg("token_ids"), "Return each word of token ids as a number, its first token, and one past its last.");
+      .def("words", &Words, py::arg("token_ids"),
+           "Return each word of token ids as a number, its first token, and one past its last.");
   py::class_<IndexesHandle>(module, "Indexes", R"(The index of a memory: cpp/os/include/everlong/os/index.h.
 
 Thread-safe: changes take turns with every other change of the memory, and keep searches out only while they put the

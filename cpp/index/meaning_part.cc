@@ -163,9 +163,8 @@ class MeaningPart final : public Part {
   }
 
   bool Has(const BlockEntry& block) const override {
-    return tokens_.vectors().Has(block.first_page) && std::ranges::all_of(wholes_, [&block](const Space& whole) {
-             return whole.vectors().Has(block.first_page);
-           });
+    return tokens_.vectors().Has(block.first_page) &&
+           std::ranges::all_of(wholes_, [&block](const Space& whole) { return whole.vectors().Has(block.first_page); });
   }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
@@ -247,7 +246,7 @@ class MeaningPart final : public Part {
   const PartContext& context_;
   const PartKind& kind_;
   Space tokens_;
-  std::vector<Space> wholes_;  // of sentences, and of passages; or none
+  std::vector<Space> wholes_;              // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device
 };
 

@@ -26,8 +26,7 @@ Result<std::shared_ptr<const WordTable>> WordTable::Make(std::span<const TokenPi
   table->pieces_.reserve(pieces.size());
   for (const TokenPiece& piece : pieces) {
     const auto first = static_cast<uint32_t>(table->texts_.size());
-    table->pieces_.push_back(
-        {first, static_cast<uint32_t>(piece.text.size()), piece.begins_within, piece.ends_within});
+    table->pieces_.push_back({first, static_cast<uint32_t>(piece.text.size()), piece.begins_within, piece.ends_within});
     table->texts_ += piece.text;
     const std::array<uint8_t, 3> ends{0, static_cast<uint8_t>(piece.begins_within),
                                       static_cast<uint8_t>(piece.ends_within)};

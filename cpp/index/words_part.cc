@@ -1,12 +1,12 @@
-// The part "words" over LexicalIndex: BM25 over the words that token ids spell, and over the tokens of words of several.
-#include "everlong/index/words.h"
-
+// The part "words" over LexicalIndex: BM25 over the words that token ids spell, and over the tokens of words of
+// several.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "built_in_parts.h"
+#include "everlong/index/words.h"
 #include "lexical_index.h"
 #include "ranked.h"
 

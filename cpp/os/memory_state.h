@@ -16,8 +16,8 @@
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
-#include "everlong/index/word_table.h"
 #include "everlong/index/part_kinds.h"
+#include "everlong/index/word_table.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 #include "graph_growth.h"
@@ -67,7 +67,7 @@ struct MemoryState {
   GraphGrowth growth;
   BlockTags tags;
   Guarded<std::vector<index::RetrievalHead>> heads;
-  Guarded<std::shared_ptr<const index::WordTable>> words;  // of the part "words"
+  Guarded<std::shared_ptr<const index::WordTable>> words;                    // of the part "words"
   std::map<uint8_t, Guarded<std::optional<index::MeaningOptions>>> meaning;  // by IndexPart::number; the keys stay
 
   // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.

@@ -41,7 +41,11 @@ def by_text(config: MemoryConfig) -> MemoryConfig | None:
 
 
 def search_again(
-    frame: Frame, question_ids: npt.NDArray[np.int32], said_ids: npt.NDArray[np.int32], config: MemoryConfig, where: Where
+    frame: Frame,
+    question_ids: npt.NDArray[np.int32],
+    said_ids: npt.NDArray[np.int32],
+    config: MemoryConfig,
+    where: Where,
 ) -> tuple[npt.NDArray[np.int32], SearchOutcome]:
     """Search by a question and what was found for it, both token ids [n]. Return what it was searched by, too."""
     ids = np.concatenate([question_ids, said_ids])
@@ -49,7 +53,9 @@ def search_again(
     return ids, search_as_found(frame, prompt, TappedQuestion(ids, QuestionStates({}, {}), None), config, where)
 
 
-def with_second(first: SearchOutcome, second: Sequence[Offer], config: MemoryConfig) -> tuple[SearchOutcome, list[Offer]]:
+def with_second(
+    first: SearchOutcome, second: Sequence[Offer], config: MemoryConfig
+) -> tuple[SearchOutcome, list[Offer]]:
     """Return the first search's outcome with what only the second one found at its end, and these offers.
 
     They take the places of the last ones, and how likely these were, or stand behind all where nothing takes room.
@@ -72,7 +78,8 @@ def with_second(first: SearchOutcome, second: Sequence[Offer], config: MemoryCon
     unsure = None if before[-1].confidence is None else 0.0
     told = itertools.chain(sure, itertools.repeat(unsure))
     new = [
-        dataclasses.replace(offer, score=before[-1].score, confidence=one) for offer, one in zip(new, told, strict=False)
+        dataclasses.replace(offer, score=before[-1].score, confidence=one)
+        for offer, one in zip(new, told, strict=False)
     ]
     return (dataclasses.replace(first, offers=(*before, *new)), new) if new else (first, [])
 

@@ -33,17 +33,17 @@ _MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
 
 def choose(
     ranked: Sequence[Sentence],
-    said: Sequence[str],
+    texts: Sequence[str],
     question: str,
     groups: Sequence[Offer],
     rarity: Callable[[Sequence[str]], list[float]],
     count: int,
 ) -> list[Sentence]:
-    """Return at most `count` of the sentences, which are best first and say what is `said`, in the order of choice."""
+    """Return at most `count` of the sentences, which are best first and say these `texts`, in the order of choice."""
     if not ranked:
         return []
-    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, said, strict=True)}
-    score = _scores(ranked, said, words, question)
+    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, texts, strict=True)}
+    score = _scores(ranked, texts, words, question)
     best = max(score.values())
     near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
     waiting = [one for one in ranked if score[one] >= near]
@@ -69,16 +69,16 @@ def choose(
 
 
 def _scores(
-    ranked: Sequence[Sentence], said: Sequence[str], words: Mapping[Sentence, Words], question: str
+    ranked: Sequence[Sentence], texts: Sequence[str], words: Mapping[Sentence, Words], question: str
 ) -> dict[Sentence, float]:
     """Return the sentences' scores, less what those lose that ask or name nobody.
 
     What a second search found may name whom the best sentence of the first one names.
     """
-    best = next((text for one, text in zip(ranked, said, strict=True) if not one.second), "")
+    best = next((text for one, text in zip(ranked, texts, strict=True) if not one.second), "")
     names, further = ({word for name in names_in(text) for word in words_apart(name)} for text in (question, best))
     scores = {}
-    for one, text in zip(ranked, said, strict=True):
+    for one, text in zip(ranked, texts, strict=True):
         theirs = names | further if one.second else names
         lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and theirs.isdisjoint(words[one]))
         scores[one] = one.score - lost * abs(ranked[0].score)
@@ -90,9 +90,9 @@ def _rarities(words: Words, rarity: Callable[[Sequence[str]], list[float]]) -> M
     return dict(zip(ordered, rarity(ordered), strict=True))
 
 
-def _has(words: Words, asked: str) -> bool:
-    """Return whether one of the words is a form of the one that is asked for, as "dog" is of "dogs"."""
-    return asked in words or any(_is_form(word, asked) for word in words)
+def _has(words: Words, wanted: str) -> bool:
+    """Return whether one of the words is a form of the wanted one, as "dog" is of "dogs"."""
+    return wanted in words or any(_is_form(word, wanted) for word in words)
 
 
 def _is_form(word: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np

@@ -6,7 +6,6 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +20,9 @@ CONFIG = SMALL.changed(search={"index": ("words",), "groups": 4, "neighbours": 0
 TEXTS = {
     "brewery": "The Golden Otter brewery was founded by Ignatius Quillfeather.",
     "founder": "Quillfeather was born on a barge near Ghent.",
-    **{f"filler {number}": f"The {word} brewery was old and its beer was dark." for number, word in enumerate("abcdef")},
+    **{
+        f"filler {number}": f"The {word} brewery was old and its beer was dark." for number, word in enumerate("abcdef")
+    },
     **{f"other {number}": f"Somebody was born on a {word} in spring." for number, word in enumerate("ghijkl")},
     "end": "x" * 700,  # what stands in the frame is not recalled
 }

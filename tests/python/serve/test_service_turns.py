@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -177,10 +179,16 @@ def chat(http: httpx.Client, text: str | list[dict[str, str]], model: str = "lib
     return http.post("/chat/completions", json={"model": model, "messages": turns, "max_tokens": 4, **more})
 
 
-def leaves_at_once(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> None:
-    """Ask, and go once the question is computed."""
-    with client_of(service, who) as http, contextlib.suppress(httpx.HTTPError):
-        http.post(path, json=body, timeout=httpx.Timeout(SECONDS, read=0.5))
+@contextlib.contextmanager
+def waiting(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> Iterator[None]:
+    """Ask, and go at the end without the answer."""
+    url = httpx.URL(service.api)
+    assert url.port is not None
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=SECONDS)
+    with contextlib.closing(connection):
+        headers = {"Authorization": f"Bearer {who}", "Content-Type": "application/json"}
+        connection.request("POST", f"{url.path.rstrip('/')}{path}", json.dumps(body), headers)
+        yield
 
 
 @pytest.mark.slow
@@ -200,12 +208,10 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
         body, path = {"model": model, "input": LONG, "max_output_tokens": 4}, "/responses"
     conversations = service.service.answers.conversations
     known, folders = len(conversations), set(conversations.root.iterdir())
-    mallory = threading.Thread(target=leaves_at_once, args=(service, "mallory", body, path))
-    mallory.start()
-    until(lambda: service.service.engine.active_jobs > 0)
-    with client_of(service, "ada") as http:
-        assert chat(http, "Who?").status_code == 200
-    mallory.join()
+    with waiting(service, "mallory", body, path):
+        until(lambda: service.service.engine.active_jobs > 0)
+        with client_of(service, "ada") as client:
+            assert chat(client, "Who?").status_code == 200
     until(lambda: service.service.engine.active_jobs == 0)
     assert len(conversations) == known
     assert set(conversations.root.iterdir()) == folders
@@ -218,14 +224,12 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
 @pytest.mark.slow
 def test_several_long_questions_of_one_key_leave_room_for_another(service: Running) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": LONG}], "max_tokens": 4}
-    several = [threading.Thread(target=leaves_at_once, args=(service, "mallory", body)) for _ in range(5)]
-    for one in several:
-        one.start()
-    until(lambda: service.service.engine.active_jobs == 2)
-    with client_of(service, "ada") as http:
-        assert chat(http, "Who?").status_code == 200
-    for one in several:
-        one.join()
+    with contextlib.ExitStack() as several:
+        for _ in range(5):
+            several.enter_context(waiting(service, "mallory", body))
+        until(lambda: service.service.engine.active_jobs == 2)
+        with client_of(service, "ada") as client:
+            assert chat(client, "Who?").status_code == 200
     until(lambda: service.service.engine.active_jobs == 0 and len(service.service.engine.queue) == 0)
 
 

@@ -150,7 +150,11 @@ def test_a_forgetting_that_is_cut_short_is_ended_later(
             folder = tmp_path / "fork"
             reading.fork(folder).close()
     with Memory.open(folder) as memory:
-        assert not [name for name in memory.core.blocks.tensors(ids[4]) if name.startswith(("encoder.", "sentence.", "passage."))]
+        assert not [
+            name
+            for name in memory.core.blocks.tensors(ids[4])
+            if name.startswith(("encoder.", "sentence.", "passage."))
+        ]
         memory.compact()
     assert left_in(folder, old) == []
 

@@ -187,7 +187,9 @@ def test_short_sentences_that_share_a_group_are_all_kept(pieces: WordPieces) -> 
 
 def test_sentences_stand_behind_their_source_and_who_speaks(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
-    talk = "Mara: the old house stood on the hill by the sea for years. It fell down in the storm of that long winter.\n"
+    talk = (
+        "Mara: the old house stood on the hill by the sea for years. It fell down in the storm of that long winter.\n"
+    )
     ids = encode(tokenizer, talk).tolist()
     block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces, "letters/to_kofi.txt")
     contexts = [[int(piece) for piece in one.ids[: one.context]] for one in (*block.sentences, block.passage) if one]

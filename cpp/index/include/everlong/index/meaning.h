@@ -46,9 +46,9 @@ std::string MeaningTensor(const std::string& pack, IndexPart part = IndexPart::k
 // sentence_dimension]. Each is of a sentence that its tokens are part of. The block is found without it, by less, and
 // is one of those that lack something.
 std::string SentenceTensor(const std::string& pack);
-// Return the name of the tensor with the vectors of passages: I8 [pages of the block, sentence_dimension]. Each is of the
-// passage that its page stands in; zeros for a page of a longer text. The block is found without it, as without those of
-// sentences.
+// Return the name of the tensor with the vectors of passages: I8 [pages of the block, sentence_dimension]. Each is of
+// the passage that its page stands in; zeros for a page of a longer text. The block is found without it, as without
+// those of sentences.
 std::string PassageTensor(const std::string& pack);
 // The Query::inputs of a question's vector as a sentence: [1, sentence_dimension] fp32, its length is its weight.
 inline constexpr std::string_view kSentenceInput = "sentence_query";
@@ -60,9 +60,9 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // number. A page scores the sum over the rows of w times the largest cosine with any of its vectors. A group scores the
 // same over its middle page, which has vectors, and the pages beside it that may be returned and have vectors. Both are
 // ranked. It is exact: every vector is looked at. With kSentenceInput a page, not a group, also scores its weight times
-// the largest cosine with the vector of a sentence, and its weight times that with the vector of its passage, or else with
-// that sentence once more: a statement is one sentence, and what a short text is about is said by all of it. Both are
-// searched on the host.
+// the largest cosine with the vector of a sentence, and its weight times that with the vector of its passage, or else
+// with that sentence once more: a statement is one sentence, and what a short text is about is said by all of it. Both
+// are searched on the host.
 //
 // The part is not saved to a file. The store has the same tensors, each with its checksum. Those of 2,000 blocks of 512
 // tokens (33 MB) are read and laid out in 0.1 to 0.2 s. So a second copy on disk, in which forgotten data could be

@@ -15,8 +15,8 @@
 #include "everlong/index/meaning.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
-#include "everlong/index/word_table.h"
 #include "everlong/index/part.h"
+#include "everlong/index/word_table.h"
 
 namespace everlong::os {
 
