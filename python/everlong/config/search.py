@@ -48,8 +48,8 @@ class SearchConfig(Settings, group="search", least=_LEAST):
     # and "tags". Where no block fits, all are searched.
     narrow: NarrowBy | tuple[NarrowBy, ...] = ()
     groups: int = 4  # page groups recalled for a question
-    # One in four of them comes from a second search, by the question with the best sentence that the first one found
-    # (retrieval/hop.py): evidence that the question's own words do not lead to.
+    # Of eight groups or more one in four comes from a second search, by the question with the best sentence that the
+    # first one found (retrieval/hop.py): evidence that the question's own words do not lead to.
     hop: bool = True
     neighbours: int = 1  # pages on either side of a page that was found
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never,

@@ -25,30 +25,31 @@ from everlong.retrieval.recall import SearchOutcome
 from everlong.retrieval.search import NO_BUDGET, search_as_found
 from everlong.text.prompt import Prompt
 
-# One in so many groups comes from the second search. On HotpotQA all evidence of 73 questions of 100 is in three groups
-# and one of these, of 61 in four groups without (docs/lab/measured/multi-hop.md).
-SHARE = 4
+SHARE = 4  # one in so many groups comes from the second search
+LEAST_GROUPS = 8  # of fewer it takes one that the question itself may need
 _BEST_OF_SECOND = 0.9  # what its best sentence counts beside the first search's best
+Ids = npt.NDArray[np.int32]
+
 _OF_TEXT = ("words", "lexical", "encoder")  # kinds that need no states of the model
 
 
 def by_text(config: MemoryConfig) -> MemoryConfig | None:
     """Return the config of a second search; None where there is to be none, or too few groups to give one away."""
     index = tuple(kind for kind in config.search.index if kind in _OF_TEXT)
-    if not config.search.hop or not index or config.search.groups < SHARE:
+    if not config.search.hop or not index or config.search.groups < LEAST_GROUPS:
         return None
     return config.changed(search={"index": index})
 
 
 def search_again(
     frame: Frame,
-    question_ids: npt.NDArray[np.int32],
-    said_ids: npt.NDArray[np.int32],
+    question_ids: Ids,
+    found_ids: Ids,
     config: MemoryConfig,
     where: Where,
-) -> tuple[npt.NDArray[np.int32], SearchOutcome]:
+) -> tuple[Ids, SearchOutcome]:
     """Search by a question and what was found for it, both token ids [n]. Return what it was searched by, too."""
-    ids = np.concatenate([question_ids, said_ids])
+    ids = np.concatenate([question_ids, found_ids])
     prompt = Prompt(torch.from_numpy(ids.astype(np.int64)), slice(0, len(ids)))
     return ids, search_as_found(frame, prompt, TappedQuestion(ids, QuestionStates({}, {}), None), config, where)
 

@@ -95,7 +95,7 @@ def search(
 def search_as_found(
     frame: Frame, prompt: Prompt, question: TappedQuestion, config: MemoryConfig, where: Where
 ) -> SearchOutcome:
-    """Search for a question that has no states, by the parts that search for kinds of the index in use, and no others."""
+    """Search for a question that has no states, by the parts alone that search for kinds of the index in use."""
     part_query = PartQuery(frame, prompt, question, config, where)
     part_query.request |= {
         "neighbours": config.search.neighbours,

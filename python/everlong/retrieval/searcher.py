@@ -241,7 +241,7 @@ class Searcher:
         nearest = self._nearest(found, found.offers, question)
         again = by_text(self.config)
         if again is not None and nearest:
-            ids, second = search_again(self._frame, question, self._said(nearest[0]), again, where)
+            ids, second = search_again(self._frame, question, self._words_found(nearest[0]), again, where)
             found, new = with_second(found, second.offers, self.config)
             further = in_scale(self._nearest(second, new, ids), nearest[0].score)
             nearest = sorted([*nearest, *further], key=lambda one: -one.score)
@@ -265,7 +265,7 @@ class Searcher:
             whole_weight=SEVERAL_WEIGHT if several else WHOLE_WEIGHT,
         )
 
-    def _said(self, sentence: Sentence) -> npt.NDArray[np.int32]:
+    def _words_found(self, sentence: Sentence) -> npt.NDArray[np.int32]:
         """Return what a sentence says, behind what its source is called and who speaks, as token ids [n]."""
         try:
             block = self._core.blocks.pages_of(sentence.stream, sentence.begin, sentence.begin + 1)[0].block

@@ -64,10 +64,10 @@ def _made(tokenizer: Any) -> _core.WordTable | None:
     names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = set(tokenizer.all_special_ids)
     by_bytes = "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
-    said: Callable[[str], bytes] = _said_by_bytes if by_bytes else _said
+    text_of: Callable[[str], bytes] = _text_by_bytes if by_bytes else _text_of
     texts, begins, ends = [], [], []
     for token, name in enumerate(names):
-        text = b"" if name is None or token in special else said(name)
+        text = b"" if name is None or token in special else text_of(name)
         goes_on = not by_bytes and name is not None and name.startswith(_CONTINUES)
         texts.append(_folded(text.removeprefix(_CONTINUES.encode()) if goes_on else text))
         begins.append(goes_on or _within(text[:4], first=True))
@@ -75,12 +75,12 @@ def _made(tokenizer: Any) -> _core.WordTable | None:
     return _core.WordTable(texts, begins, ends)
 
 
-def _said(name: str) -> bytes:
+def _text_of(name: str) -> bytes:
     byte = _BYTE.fullmatch(name)
     return bytes([int(byte[1], 16)]) if byte else name.replace(_SPACE, " ").encode()
 
 
-def _said_by_bytes(name: str) -> bytes:
+def _text_by_bytes(name: str) -> bytes:
     """Return what a piece of a tokenizer over bytes says. An added token says its name."""
     return bytes(map(_BYTES.__getitem__, name)) if all(one in _BYTES for one in name) else name.encode()
 

@@ -16,7 +16,7 @@ from everlong.retrieval.recall import SearchOutcome
 from support import SMALL, byte_tokenizer, tiny_model
 from support.examples import examples
 
-CONFIG = SMALL.changed(search={"index": ("words",), "groups": 4, "neighbours": 0}, frame={"recalled_tokens": 512})
+CONFIG = SMALL.changed(search={"index": ("words",), "groups": 8, "neighbours": 0}, frame={"recalled_tokens": 512})
 TEXTS = {
     "brewery": "The Golden Otter brewery was founded by Ignatius Quillfeather.",
     "founder": "Quillfeather was born on a barge near Ghent.",
@@ -39,15 +39,15 @@ def opened(config: Any) -> everlong.MemoryModel:
 def test_what_the_best_sentence_names_is_found_too() -> None:
     with opened(CONFIG) as mm:
         found = mm.recall(QUESTION)
-        assert [one.source for one in found][0] == "brewery"
-        assert found[-1].source == "founder"
-        assert len(found) == 4
+        assert found[0].source == "brewery"
+        assert "founder" in {one.source for one in found[-2:]}
+        assert len(found) == 8
         mm.config = CONFIG.changed(search={"hop": False})
         without = mm.recall(QUESTION)
-        assert [one.span for one in without[:3]] == [one.span for one in found[:3]]
+        assert [one.span for one in without[:6]] == [one.span for one in found[:6]]
         assert "founder" not in {one.source for one in without}
-        mm.config = CONFIG.changed(search={"groups": 3})
-        assert len(mm.recall(QUESTION)) == 3
+        mm.config = CONFIG.changed(search={"groups": 7})
+        assert "founder" not in {one.source for one in mm.recall(QUESTION)}
 
 
 def test_nothing_that_a_filter_leaves_out_is_found_by_it() -> None:
@@ -60,15 +60,15 @@ def test_where_quotes_stand_alone_it_takes_no_group_s_place() -> None:
     with opened(CONFIG) as mm:
         mm.config = CONFIG.changed(answer={"quotes": 4, "quotes_alone": True})
         answer = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False)
-        assert len(answer.recalled) == 5
-        assert answer.recalled[-1].source == "founder"
+        assert len(answer.recalled) == 10
+        assert "founder" in {one.source for one in answer.recalled[-2:]}
         assert any("Ghent" in line for line in answer.quoted)
         assert mm.frame.os.recalled_tokens == 0
 
 
 def test_it_needs_a_search_by_text_and_groups_to_give_away() -> None:
     assert by_text(CONFIG) is not None
-    assert by_text(CONFIG.changed(search={"groups": 3})) is None
+    assert by_text(CONFIG.changed(search={"groups": 7})) is None
     assert by_text(CONFIG.changed(search={"hop": False})) is None
     assert by_text(CONFIG.changed(search={"index": ("heads",)})) is None
     both = by_text(CONFIG.changed(search={"index": ("heads", "words", "encoder")}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import pathlib
 import re
@@ -164,7 +165,7 @@ def test_pages_score_bm25_of_their_words(tmp_path: pathlib.Path) -> None:
                 for at, term in ((match.start(), match[0]), *letters):
                     terms[begin + at // page_tokens * page_tokens].append(term)
         pages = list(terms.values())
-        joined = [sum(pages[max(0, at - 1) : at + 2], []) for at in range(len(pages))]
+        joined = [[*itertools.chain(*pages[max(0, at - 1) : at + 2])] for at in range(len(pages))]
         asked = f"{words.split()[40].upper()} {words.split()[300]} nothing"
         known = [word for word in words_in(asked) if word != "nothing"]
         expected = dict(zip(("page", "group"), bm25(pages, joined, {*known, *"nothing"}), strict=True))

@@ -126,6 +126,8 @@ def _ask_memory(
             mm.read(text.text, source=text.source, happened=text.happened, more=more)
         read = time.monotonic() - started
         log(f"{group[0].task}: {mm.stream_tokens:,} tokens read in {read:,.1f} s, {len(group)} questions")
+        before_it = [one.source for one in mm.memory.blocks() if one.span[1] > mm.frame.os.rolling[0]]
+        in_frame = list(dict.fromkeys([*before_it, group[0].texts[-1].source]))
         for (rival, new_tokens), some in itertools.groupby(sorted(missing, key=_how), key=_how):
             examples = [one for one, _ in some]
             before = time.monotonic()
@@ -145,6 +147,7 @@ def _ask_memory(
                     recalled=[recall.source for recall in answer.recalled],
                     recalled_tokens=sum(recall.span[1] - recall.span[0] for recall in answer.recalled),
                     passages=[recall.text for recall in answer.recalled],
+                    in_frame=in_frame,
                 )
                 before = now
 
@@ -206,8 +209,8 @@ def rivals_of(example: Example) -> tuple[str, ...]:
 def evidence_rows(examples: Sequence[Example], rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
     """Return for each rival how much evidence it had, how often it was right, and what that cost.
 
-    Shares are of all questions, `right_of_found` of those whose evidence all came back. `p` is McNemar's, of being
-    right, beside everlong.
+    Shares are of all questions, `right_of_found` of those whose evidence all came back, or stood in the frame. `p` is
+    McNemar's, of being right, beside everlong.
     """
     right = {
         rival: [one.is_right(rows[one.id, rival]["reply"]) for one in examples] for rival in (*RIVALS, *PASSAGE_RIVALS)
@@ -215,7 +218,10 @@ def evidence_rows(examples: Sequence[Example], rows: Mapping[tuple[str, str], Ma
 
     def row(rival: str) -> dict[str, Any]:
         own = [rows[one.id, rival] for one in examples]
-        had = [set(one.evidence) & set(of["recalled"]) for one, of in zip(examples, own, strict=True)]
+        had = [
+            set(one.evidence) & {*of["recalled"], *of.get("in_frame", ())}
+            for one, of in zip(examples, own, strict=True)
+        ]
         whole = [some == set(one.evidence) for one, some in zip(examples, had, strict=True)]
         of_found = [is_right for is_right, found in zip(right[rival], whole, strict=True) if found]
         count = len(examples)

@@ -69,7 +69,7 @@ def sentences_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], 
 
 
 def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, ...]]:
-    """Return unit vectors of each block's tokens, sentences and passages, by loops: of its text and up to 80 bytes before.
+    """Return unit vectors of each block's tokens, sentences and passages, of its text and up to 80 bytes before.
 
     Each is encoded behind its source's name, whose pieces count in the means of sentences and passages alone.
     """
