@@ -10,6 +10,7 @@ from everlong.config.settings import Settings
 
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
+WhenUnsure = Literal["answer", "say"]
 RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 
 _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
@@ -17,8 +18,8 @@ _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/includ
 
 @dataclasses.dataclass(frozen=True)
 class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1, "draft_tokens": 0}):
-    """`quotes`, `quotes_alone`, `order`, `recalled_temperature`, `draft_tokens` and `at_once` may change between two
-    questions.
+    """`quotes`, `quotes_alone`, `order`, `when_unsure`, `recalled_temperature`, `draft_tokens` and `at_once` may change
+    between two questions.
     """
 
     # What asks for a recall. "prompt": each question, by its own queries. "recent": every `recent_every` generated
@@ -40,6 +41,9 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # Nothing else comes back for a question. What was found is cited, and takes no room in the frame, so that
     # `search.groups` may be many. It serves memories of text alone, too.
     quotes_alone: bool = False
+    # What an answer is where the memory is unsure (`Answer.unsure`): the model's, from what came back all the same, or
+    # one that says that the memory does not hold it, and what is nearest (generation/not_there.py).
+    when_unsure: WhenUnsure = "answer"
     # Attention temperature of a group that is surely not the one asked for. Its keys are divided by it, so that a
     # similar thing in it matches less than what the best group says. The nearer a group's probability is to the best
     # one's, the nearer its temperature is to 1. 1: all come back as they were archived.
@@ -68,7 +72,9 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:
-        return frozenset({"quotes", "quotes_alone", "order", "recalled_temperature", "draft_tokens", "at_once"})
+        return frozenset(
+            {"quotes", "quotes_alone", "order", "when_unsure", "recalled_temperature", "draft_tokens", "at_once"}
+        )
 
     @property
     def policies(self) -> frozenset[Policy]:

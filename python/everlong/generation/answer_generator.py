@@ -15,9 +15,10 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.read_request import Origin, ReadRequest
-from everlong.generation.answer import Answer, FinishReason
+from everlong.generation.answer import Answer, FinishReason, is_unsure
 from everlong.generation.decoding import DecodingSetup, TokenChooser, prepare
 from everlong.generation.drafts import Drafts
+from everlong.generation.not_there import only, tokens_of
 from everlong.generation.recall_executor import RecallExecutor, Turn
 from everlong.generation.speculation import Speculation
 from everlong.generation.text_stream import TextStream
@@ -234,11 +235,12 @@ class AnswerGenerator:
                 else:
                     assert not isinstance(recall, bool)
                     self._frame.recall(recall)
-            self.quoted = self._quoted(where)
+            not_there = self._not_there(where)
+            self.quoted = self._quoted(where) if not_there is None else ()
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
             logits = yield from self._append(whole.ids, "prompt", progress, steps=steps)
-            yield from self._decoded(turn, logits, decoding, streamer)
+            yield from self._decoded(turn, logits, decoding, streamer, not_there)
             ended = True
         finally:
             self.turn = None
@@ -254,6 +256,12 @@ class AnswerGenerator:
         if settings.quotes > 1 or settings.quotes_alone:
             return lines_of(self._core, self._tokenizer, sentences, where)
         return words_of(self._core, self._tokenizer, sentences)
+
+    def _not_there(self, where: Where) -> list[int] | None:
+        """Return the tokens of an answer that says that the memory holds none; None where the model is to answer."""
+        if self._searcher.config.answer.when_unsure == "answer" or not is_unsure(self.recalls.confidence):
+            return None
+        return tokens_of(self._tokenizer, lines_of(self._core, self._tokenizer, self.recalls.nearest, where))
 
     def narrow(self, where: Where, *, searched: bool = True) -> None:
         """Hide from the question to come what does not pass `where`, in a branch with an empty recalled zone.
@@ -276,21 +284,32 @@ class AnswerGenerator:
 
         return all(one.should_recall(prompt, read) for one in self._frame.parts.gates)
 
-    def _decoded(self, turn: Turn, logits: torch.Tensor, decoding: DecodingSetup, streamer: Any) -> Generator[int]:
+    def _decoded(
+        self,
+        turn: Turn,
+        logits: torch.Tensor,
+        decoding: DecodingSetup,
+        streamer: Any,
+        certain: Sequence[int] | None = None,
+    ) -> Generator[int]:
         """Choose token after token until a stop, put each into the frame, and carry out what the Memory OS asks for.
 
         `logits` [1, V] are of the prompt's last token. Every token that was yielded is in the frame when the next one
-        is asked for, or at the end. What drafts say will follow is computed beside a token, and changes none.
+        is asked for, or at the end. What drafts say will follow is computed beside a token, and changes none. The first
+        tokens are the `certain` ones, where there are any.
         """
         assert turn.prompt is not None
         frame, self._finish_reason = self._frame, None
         most = self._searcher.config.answer.draft_tokens
-        drafts = Drafts([*self.recalls.token_ids(), self._said[-_DRAFTED_FROM:]], most) if most > 0 else None
+        before = [*self.recalls.token_ids(), self._said[-_DRAFTED_FROM:], *([] if certain is None else [certain])]
+        drafts = Drafts(before, most) if most > 0 else None
+        first = iter(certain or ())
         speculation = Speculation(frame, recall=turn.recalls)
         chooser = TokenChooser(decoding, turn.prompt.ids, logits.device)
         reason: FinishReason | None = None
         while reason is None:
-            token, reason = chooser.next(logits)
+            following = next(first, None)
+            token, reason = chooser.next(logits if following is None else only(following, logits))
             self._said.append(token)
             if turn.recalls:
                 self._searcher.prefetch(self._said, len(self._said) - self._asked, turn.where)

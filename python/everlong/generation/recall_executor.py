@@ -44,6 +44,7 @@ class RecallExecutor:
         self.confidence: float | None = None  # how likely that holds the answer; None where nothing was searched
         self.walk: WalkTrace | None = None  # the walk in the question's search; None where there was none
         self.sentences: tuple[Sentence, ...] = ()  # to stand in words before the question, best first
+        self.nearest: tuple[Sentence, ...] = ()  # the best sentence of what was found, or none
 
     def drop_forgotten(self) -> None:
         """Leave out what was forgotten since it came back."""
@@ -92,7 +93,7 @@ class RecallExecutor:
         if action.trigger == "prompt" and turn.prompt is not None:
             found = searcher.find_sentences(turn.prompt, where, turn.tapped).chosen(config.search.decisive)
             self.confidence, self.walk = found.confidence, found.walk
-            self.sentences = searcher.quotes(found)
+            self.sentences, self.nearest = searcher.quotes(found), found.sentences[:1]
         else:
             ids = self._newest(newest, config.archive.page_tokens)
             if len(ids) == 0:

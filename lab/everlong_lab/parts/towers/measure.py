@@ -447,14 +447,17 @@ def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every part alone, both parts of words, these with each part of meaning, what text alone has, and all."""
+    """Return every part alone; then, by words or else by token ids, heads and they, with each part of meaning, and all."""
     wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
-    with_words = (_WORDS, (*_WORDS, "meaning"), (*_WORDS, "encoder"), ("lexical", "encoder"), tuple(kinds))
-    wanted += [tuple(kind for kind in kinds if kind in some) for some in with_words]
+    for words in _WORDS:
+        others = tuple(kind for kind in kinds if kind not in _WORDS)
+        fused = ((), ("meaning",), ("encoder",), ("meaning", "encoder"), others)
+        with_words = [*((words, "heads", *some) for some in fused), (words, "encoder")] if words in kinds else []
+        wanted += [tuple(kind for kind in kinds if kind in some) for some in with_words]
     return list(dict.fromkeys(some for some in wanted if some))
 
 
-_WORDS = ("heads", "lexical")
+_WORDS = ("words", "lexical")
 
 
 def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> list[str]:
