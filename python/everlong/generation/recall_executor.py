@@ -48,7 +48,8 @@ class RecallExecutor:
 
     def drop_forgotten(self) -> None:
         """Leave out what was forgotten since it came back."""
-        self.recalled, self.sentences = tuple(filter(self._searcher.citing.is_there, self.recalled)), ()
+        self.recalled = tuple(filter(self._searcher.citing.is_there, self.recalled))
+        self.sentences = self.nearest = ()
 
     def carry_out(self, recalls: Recalls, turn: Turn, newest: Sequence[int]) -> None:
         """Carry out recalls for a question, in order. `newest`: token ids of it and of its answer so far."""

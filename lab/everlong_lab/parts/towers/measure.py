@@ -447,7 +447,7 @@ def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every part alone; then, by words or else by token ids, heads and they, with each part of meaning, and all."""
+    """Return every part alone; then heads with words, or with token ids, and each part of meaning; and all."""
     wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
     for words in _WORDS:
         others = tuple(kind for kind in kinds if kind not in _WORDS)
