@@ -48,13 +48,14 @@ def search(
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
     rerank: Rerank | None = None,
     narrow: _core.Narrow | None = None,
+    budget: int | None = None,
 ) -> SearchOutcome:
     """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
     `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` returns, for a search that
-    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, too. For a
-    question longer than MOST_QUERY_TOKENS its rarest tokens are searched by. A frame without a recalled zone has no
-    room, so nothing is found.
+    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, too. `budget`:
+    tokens of what is found, by default those of the recalled zone. For a question longer than MOST_QUERY_TOKENS its
+    rarest tokens are searched by. A frame without a recalled zone has no room, so nothing is found.
     """
     if config.frame.recalled_tokens == 0:
         return SearchOutcome((), False, 0.0)
@@ -68,8 +69,7 @@ def search(
     }
     part_query.ask_finders()
     part_query.ask_others()
-    # What comes back in words alone takes no room in the frame.
-    budget = NO_BUDGET if config.answer.quotes_alone else config.frame.recalled_tokens
+    budget = config.frame.recalled_tokens if budget is None else budget
     passes = _PassesFilter(frame, where)
     blocks = tuple(offer for offer in part_query.offers if offer.as_details and passes(offer.page.block))
     if config.answer.recall_mode == "both":
