@@ -30,9 +30,9 @@ import everlong._core as _core
 from everlong.models import load
 from everlong.models.hardware import processor
 from everlong.retrieval.model_tags import FIRST_TOKENS, ModelTags
-from everlong.retrieval.query_filters import keyphrases_of
+from everlong.retrieval.query_filters import rarity_of
 from everlong.text.encoding import decode_text
-from everlong.text.keyphrases import phrases_of
+from everlong.text.keyphrases import Keyphrases, phrases_of
 from everlong_lab.corpora.pairs import load_pairs
 
 _RUN = 40  # characters that a section and a block share
@@ -108,7 +108,7 @@ def main() -> None:
         asked = asked_of(texts, {block.id: block.source for block in blocks}, options.questions)
 
         started = time.process_time()
-        keyphrases = keyphrases_of(core, tokenizer)
+        keyphrases = Keyphrases(rarity_of(core, tokenizer))
         by_words = {id: keyphrases.tags(text) for id, text in texts.items()}
         of_words = time.process_time() - started
 

@@ -16,12 +16,7 @@ import everlong._core as _core
 from everlong.memory.origins import key_tag
 from everlong.retrieval.query_times import times_of
 from everlong.text.encoding import decode_text, encode
-from everlong.text.keyphrases import Keyphrases, Tagger, phrases_of
-
-
-def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
-    """Make keyphrases by the memory's own document frequencies."""
-    return Keyphrases(rarity_of(core, tokenizer))
+from everlong.text.keyphrases import Tagger, phrases_of
 
 
 def rarity_of(core: _core.Memory, tokenizer: Any) -> Callable[[Sequence[str]], list[float]]:

@@ -9,7 +9,7 @@ What is far below the best one is not chosen: fewer are quoted then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from everlong.frame.part import Offer
 from everlong.retrieval.quotes import Sentence
@@ -50,7 +50,7 @@ def choose(
     rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
     asked = {word: rare[word] for word in words_apart(question)}
     whole = max(sum(asked.values()), 1e-9)
-    having = {one: {word for word in asked if _has(words[one], word)} for one in waiting}
+    having = {one: _among(asked, words[one]) for one in waiting}
     of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
     chosen: list[Sentence] = []
     missing, new_groups = set(asked), set(range(len(groups)))
@@ -90,14 +90,15 @@ def _rarities(words: Words, rarity: Callable[[Sequence[str]], list[float]]) -> M
     return dict(zip(ordered, rarity(ordered), strict=True))
 
 
-def _has(words: Words, wanted: str) -> bool:
-    """Return whether one of the words is a form of the wanted one, as "dog" is of "dogs"."""
-    return wanted in words or any(_is_form(word, wanted) for word in words)
+def _among(wanted: Iterable[str], words: Words) -> set[str]:
+    """Return those of the wanted words of which some of the words are forms, as "dog" is of "dogs"."""
+    forms = words.union(*map(_stems, words))
+    return {word for word in wanted if word in forms or not words.isdisjoint(_stems(word))}
 
 
-def _is_form(word: str, other: str) -> bool:
-    shorter, longer = sorted((word, other), key=len)
-    return len(longer) - len(shorter) <= _ENDING and len(shorter) >= _STEM and longer.startswith(shorter)
+def _stems(word: str) -> list[str]:
+    """Return the word without an ending, of each length that one may have."""
+    return [word[:length] for length in range(max(_STEM, len(word) - _ENDING), len(word))]
 
 
 def _is_copy(words: Words, of: Words, rare: Mapping[str, float]) -> bool:

@@ -26,7 +26,7 @@ from everlong.text.encoding import decode_text
 from everlong.text.sentences import TURN
 from everlong.text.words import words_in
 
-_TITLE_CHARACTERS = 80  # at most
+_TITLE_CHARACTERS = 80  # at most, as of a source's name
 _TITLE_TOKENS = 2 * _TITLE_CHARACTERS  # of a text's beginning, that are looked at
 _NO_TITLE = re.compile(r".*[.!?;,:\u3002\uff01\uff1f]")  # its line ends as a sentence does
 _MARKED = re.compile(r"#{1,6} +")
@@ -53,6 +53,8 @@ def lines_of(
 
 def _head(block: _core.BlockInfo, title: str, *, newest: bool) -> str:
     source = " ".join(block.source.split())
+    if len(source) > _TITLE_CHARACTERS:
+        source = f"{source[: _TITLE_CHARACTERS - 3]}..."
     named = title and f" {' '.join(words_in(source))} " in f" {' '.join(words_in(title))} "
     date = "" if block.happened is None else _day(block.happened)
     told = [*filter(None, ("" if named else source, title, date))]

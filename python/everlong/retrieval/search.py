@@ -49,13 +49,14 @@ def search(
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
     rerank: Rerank | None = None,
     narrow: _core.Narrow | None = None,
+    budget: int | None = None,
 ) -> SearchOutcome:
     """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
     `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` returns, for a search that
-    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, too. For a
-    question longer than MOST_QUERY_TOKENS its rarest tokens are searched by. A frame without a recalled zone has no
-    room, so nothing is found.
+    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, too. `budget`:
+    tokens of what is found, by default those of the recalled zone. For a question longer than MOST_QUERY_TOKENS its
+    rarest tokens are searched by. A frame without a recalled zone has no room, so nothing is found.
     """
     if config.frame.recalled_tokens == 0:
         return SearchOutcome((), False, 0.0)
@@ -69,8 +70,7 @@ def search(
     }
     part_query.ask_finders()
     part_query.ask_others()
-    # What comes back in words alone takes no room in the frame.
-    budget = NO_BUDGET if config.answer.quotes_alone else config.frame.recalled_tokens
+    budget = config.frame.recalled_tokens if budget is None else budget
     passes = _PassesFilter(frame, where)
     blocks = tuple(offer for offer in part_query.offers if offer.as_details and passes(offer.page.block))
     if config.answer.recall_mode == "both":
@@ -104,12 +104,18 @@ def search_as_found(
         **where.core(),
     }
     part_query.ask_finders()
-    how: dict[str, Any] = {"max_groups": 2 * config.search.groups, "token_budget": NO_BUDGET, "added": part_query.added}
+    groups = 2 * config.search.groups
+    how: dict[str, Any] = {"max_groups": groups, "token_budget": tokens_of(groups, config), "added": part_query.added}
     result = frame.memory.core.search.find(**part_query.request, **how)
     offers = tuple(map(offer_of, result.groups))
     return SearchOutcome(
         offers, result.agreed, result.decisiveness, vectors=part_query.vectors, cosines=part_query.cosines
     )
+
+
+def tokens_of(groups: int, config: MemoryConfig) -> int:
+    """Return tokens for groups, each with a page beside its neighbours. Without a limit one may be all text."""
+    return groups * (2 * config.search.neighbours + 2) * config.archive.page_tokens
 
 
 class PartQuery:

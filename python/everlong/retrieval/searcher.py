@@ -26,7 +26,7 @@ from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.hop import by_text, in_scale, search_again, with_second
-from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of, rarity_of
+from everlong.retrieval.query_filters import block_tags, filters_of, rarity_of
 from everlong.retrieval.question_states import (
     QuestionStates,
     TappedQuestion,
@@ -40,9 +40,10 @@ from everlong.retrieval.recall import SearchOutcome
 from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
-from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search
+from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search, tokens_of
 from everlong.retrieval.word_table import rarest_words, word_table
 from everlong.text.encoding import decode_text, encode
+from everlong.text.keyphrases import Keyphrases
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.spellings import spelled_otherwise
 from everlong.text.unit_context import title_of
@@ -80,8 +81,9 @@ class Searcher:
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.search.embedding_index)
+        self._rarity = rarity_of(self._core, tokenizer)
         if config.archive.tagger == "keyphrases":
-            frame.archive.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
+            frame.archive.tagger = block_tags(Keyphrases(self._rarity), tokenizer)
         self._jobs = BackgroundJobs(frame, tokenizer, config, self.embedder)
 
     @property
@@ -186,13 +188,23 @@ class Searcher:
         }
         return layers, sorted(read)
 
-    def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: TappedQuestion | None = None) -> SearchOutcome:
-        """Search for a prompt. What was `tapped` before is used if its heads are still in use."""
+    def find(
+        self,
+        prompt: Prompt,
+        where: Where = EVERYWHERE,
+        tapped: TappedQuestion | None = None,
+        budget: int | None = None,
+    ) -> SearchOutcome:
+        """Search for a prompt. What was `tapped` before is used if its heads are still in use.
+
+        `budget`: as `search` takes it.
+        """
         self.heads.look_if_due()
         if tapped is None or tapped.profile is not self.heads.profile:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
-        return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, self._narrow(tapped))
+        narrow = self._narrow(tapped)
+        return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, narrow, budget)
 
     def anywhere(self, prompt: Prompt, count: int, where: Where) -> SearchOutcome:
         """Return the `count` best places of all that was archived, in the frame or not, however large they are."""
@@ -234,7 +246,8 @@ class Searcher:
         Where several are quoted, these are the sentences.
         """
         tapped = self.tap(prompt) if tapped is None else tapped
-        found, newest = self.find(prompt, where, tapped), self.config.search.newest_first
+        budget = tokens_of(self.config.search.groups, self.config) if self.config.answer.quotes_alone else None
+        found, newest = self.find(prompt, where, tapped, budget), self.config.search.newest_first
         if not found.offers or not (newest or self.config.answer.quotes):
             return found
         question, several = tapped.token_ids, self.config.answer.quotes > 1
@@ -284,7 +297,7 @@ class Searcher:
             [one.before_it + words for one, words in said],
             decode_text(self._tokenizer, question_ids.tolist()),
             found.offers,
-            rarity_of(self._core, self._tokenizer),
+            self._rarity,
             self.config.answer.quotes,
         )
         return dataclasses.replace(found, sentences=tuple(chosen))

@@ -21,7 +21,7 @@ import everlong._core as _core
 from everlong import Memory, MemoryConfig, MemoryModel, SearchConfig, Where
 from everlong.cli.app import app
 from everlong.memory.origins import happened_tag, key_tag
-from everlong.retrieval.query_filters import filters_of, keyphrases_of
+from everlong.retrieval.query_filters import filters_of, rarity_of
 from everlong.retrieval.query_times import times_of
 from everlong.text.keyphrases import Keyphrases, phrases_of
 from support import TINY_MEMORY, byte_tokenizer, changed, tiny_model
@@ -234,7 +234,7 @@ def test_tags_of_the_core_are_those_of_python() -> None:
 def test_words_of_a_memory_are_as_rare_as_their_rarest_token() -> None:
     with remembering(None) as mm:
         read_two(mm)
-        tagger = keyphrases_of(mm.memory.core, byte_tokenizer())
+        tagger = Keyphrases(rarity_of(mm.memory.core, byte_tokenizer()))
         assert len(tagger.tags("The harvest was poor, and Anna Brook wept.")) > 0
     assert everlong.MemoryConfig().archive.tagger == "none"
     with pytest.raises(ValueError, match="narrow"):

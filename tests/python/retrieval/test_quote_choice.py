@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import everlong
 from everlong.frame.part import Offer
 from everlong.retrieval.quote_choice import REACH, choose
 from everlong.retrieval.quotes import Sentence
 from support import SMALL, byte_tokenizer, tiny_model
+from support.examples import examples
 
 DOGS = "What are the dogs of Mara, Liv and Kofi called?"
 COMMON = {"the", "of", "and", "what", "are", "is", "my", "a", "in", "by"}
@@ -92,3 +95,19 @@ def test_no_more_are_quoted_than_asked_for(count: int) -> None:
         mm.read(" ".join(f"The lantern of house {number:03d} is lit." for number in range(60)), source="houses")
         quoted = mm.generate("The lantern of house 007?", max_new_tokens=1, remember=False).quoted
     assert 1 <= len(set(quoted)) == len(quoted) <= count
+
+
+@examples(200)
+@given(st.sets(st.text("abc", min_size=1, max_size=8), max_size=6), st.sets(st.text("abc", min_size=1, max_size=8)))
+def test_forms_of_a_word_differ_in_an_ending(wanted: set[str], words: set[str]) -> None:
+    """A sentence that has a form of a rare word is chosen before one of the same score that has none."""
+
+    def is_form(one: str, other: str) -> bool:
+        shorter, longer = sorted((one, other), key=len)
+        begins = longer.startswith(shorter) and len(shorter) >= 3 and len(longer) - len(shorter) <= 3
+        return one == other or begins
+
+    covers = {word for word in wanted if any(is_form(word, one) for one in words)}
+    told = [("zz " * 3, 1.0), (" ".join(sorted(words)) or "zz", 1.0)]
+    (first,) = chosen(told, " ".join(sorted(wanted)) or "y", 1)
+    assert first == told[1 if covers - COMMON else 0]

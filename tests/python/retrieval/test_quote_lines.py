@@ -10,7 +10,7 @@ import pytest
 import everlong
 from everlong.text.sentences import sentences
 from everlong.text.unit_context import Turns
-from support import SMALL, byte_tokenizer, tiny_model, tiny_text_model
+from support import SMALL, byte_tokenizer, random_text, tiny_model, tiny_text_model
 
 CONFIG = SMALL.changed(search={"index": ("lexical",), "groups": 4}, answer={"quotes": 4}, archive={"block_tokens": 256})
 FILLER = "Somebody walked along the quiet river and counted every tree. " * 8
@@ -44,6 +44,8 @@ def about(answer: everlong.Answer, word: str = "HARBOUR") -> list[str]:
         ("A line of a poem\nand another\n\n", "poem", "[poem]"),
         (f"{'long ' * 20}\n\n", "long", "[long]"),
         ("A title\n\n", "", ""),
+        ("", "a]\n[b", "[a] [b]"),  # a name is no second line
+        ("", "n" * 20_000, f"[{'n' * 77}...]"),  # nor is it longer than a title
     ],
 )
 def test_a_quote_stands_behind_its_source_and_title(head: str, source: str, said: str) -> None:
@@ -136,6 +138,20 @@ def test_alone_more_groups_are_found_than_the_frame_has_room_for() -> None:
     few = asked((text, {"source": "a"}), config=config)
     many = asked((text, {"source": "a"}), config=config.changed(answer={"quotes_alone": True}))
     assert len(few.recalled) < len(many.recalled) <= 9 + 9 // 4  # with those of a second search
+
+
+def test_alone_a_group_is_no_more_than_its_pages() -> None:
+    """A search without a limit would join all pages that the question's words are in."""
+    config = SMALL.changed(search={"index": ("lexical",), "groups": 3, "neighbours": 2})
+    config = config.changed(answer={"policy": ("prompt", "signal"), "quotes": 3, "quotes_alone": True})
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, config) as mm:
+        mm.read(random_text(6000))
+        found = mm.generate(random_text(40), max_new_tokens=4).recalled
+        pages = sum(end - begin for begin, end in (one.span for one in found))
+        assert 0 < pages <= 3 * 6 * config.archive.page_tokens
+        mm.signal("retrieve")  # it comes back as keys and values
+        later = mm.last_recalled[len(found) :]
+        assert 0 < sum(end - begin for begin, end in (one.span for one in later)) <= config.frame.recalled_tokens
 
 
 def test_alone_without_quotes_is_refused() -> None:
