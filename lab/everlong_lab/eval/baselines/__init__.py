@@ -63,8 +63,13 @@ def baseline_of(spec: str) -> Baseline:
 
 
 def _parse(text: str, hint: Any, where: str) -> Any:
-    """Return a value of a field's type: a number, or names joined by +."""
-    kinds = [kind for kind in (hint, *typing.get_args(hint)) if kind in (int, float, str)]
+    """Return a value of a field's type: yes or no, a number, or names joined by +."""
+    hints = (hint, *typing.get_args(hint))
+    if bool in hints:
+        if text not in ("True", "False"):
+            raise ValueError(f"{where}: {text!r} is neither True nor False")
+        return text == "True"
+    kinds = [kind for kind in hints if kind in (int, float, str)]
     if not kinds:
         return tuple(text.split("+"))
     try:

@@ -22,6 +22,7 @@ class _Recalling(Baseline):
     parts: ClassVar[tuple[IndexPart, ...] | None] = None  # of the index
     groups: int | None = None
     quotes: int | None = None
+    quotes_alone: bool | None = None
     decisive: float | None = None
     recalled_temperature: float | None = None
 
