@@ -36,10 +36,10 @@ Array = npt.NDArray[np.float64]
 SIGNS = (
     *(f"{part}, {unit}" for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
     "embedding, page",
-    *(f"encoder, {unit}" for unit in ("page", "group")),
+    *(f"{part}, {unit}" for part in ("encoder", "words") for unit in ("page", "group")),
     "odds",
 )
-PARTS = {part: f"k{part.capitalize()}" for part in ("heads", "lexical", "meaning", "embedding", "encoder")}
+PARTS = {part: f"k{part.capitalize()}" for part in ("heads", "lexical", "words", "meaning", "embedding", "encoder")}
 FOLDS = 5
 RIDGE = 1e-3
 

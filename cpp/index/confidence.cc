@@ -55,12 +55,10 @@ Signs SignsOf(std::span<const Ranking> rankings, std::span<const FusedHit> fused
   signs.any = !groups.empty();
   const std::unordered_map<int32_t, size_t> came = NumbersOf(groups);
   for (const Ranking& ranking : rankings) {
-    // Words are heard as token ids are: both are BM25 of the question's words.
-    const IndexPart telling = ranking.part == IndexPart::kWords ? IndexPart::kLexical : ranking.part;
     for (size_t at = 0; at < kTellingRankings.size(); ++at) {
       const auto& [part, granularity] = kTellingRankings[at];
-      if (telling != part || ranking.granularity != granularity) continue;
-      signs.parts |= {telling};
+      if (ranking.part != part || ranking.granularity != granularity) continue;
+      signs.parts |= {part};
       for (const Hit& hit : ranking.hits) {
         if (!came.contains(hit.page)) continue;
         signs.best[at] = std::max(signs.best[at], ranking.voice.Grown(hit.score, ranking.whole));

@@ -1,11 +1,12 @@
-"""The lab's commands: `everlong train PART`, `everlong eval TASK`, `everlong demo`. Importing this adds them.
+"""The lab's commands: `everlong train PART`, `everlong eval TASK`, `everlong tune`, `everlong demo`.
 
+Importing this adds them.
 `everlong.cli` imports it through the entry point `everlong.commands`.
 """
 
 from typing import Final
 
-from everlong_lab.cli import evidence, published, training
+from everlong_lab.cli import evidence, published, training, tune
 
 MAY_IMPORT: Final = (
     "corpora",
@@ -14,4 +15,4 @@ MAY_IMPORT: Final = (
     "training",
 )
 
-__all__ = ["evidence", "published", "training"]
+__all__ = ["evidence", "published", "training", "tune"]

@@ -338,8 +338,8 @@ def test_the_registry_names_every_baseline_by_its_own_name() -> None:
         ("everlong:groups=0", "groups is 0, expected at least 1"),
         ("heads:recalled_temperature=0.5", "recalled_temperature is 0.5, expected at least 1"),
         (
-            "everlong:index=heads+words",
-            "index is 'words', expected one of heads, lexical, mean_pool, hnsw, embedding, meaning, encoder",
+            "everlong:index=heads+tokens",
+            "index is 'tokens', expected one of heads, lexical, mean_pool, hnsw, embedding, meaning, encoder, words",
         ),
         ("heads:index=lexical", "baseline heads has no setting 'index'"),
     ],

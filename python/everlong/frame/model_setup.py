@@ -14,6 +14,7 @@ from everlong.frame.budget import require_budget
 from everlong.kv_cache.splice import require_splice
 from everlong.models.attach import AttachedModel, attach, trained_window
 from everlong.models.text_model import TextModel, text_model
+from everlong.models.tuned_settings import TUNED, tuned_settings
 
 
 class TextAloneError(UnsupportedModelError):
@@ -32,10 +33,34 @@ class TextAloneError(UnsupportedModelError):
 
 
 def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
-    """Return MemoryConfig(), scaled down for a model with a smaller window.
+    """Return MemoryConfig(), scaled down for a model with a smaller window, with what was tuned for the model.
 
     Raise UnsupportedModelError where the model's config names no window, except for a memory of text alone.
     """
+    config, tuned = untuned_config(model, text_alone=text_alone), tuned_settings(model)
+    if tuned is None:
+        return config
+    try:
+        return config.with_settings(tuned.settings)
+    except ValueError:  # of an everlong that had other settings
+        return config
+
+
+def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
+    """Return the model's default config with settings `name=value`. ValueError as in `MemoryConfig.with_settings`.
+
+    What was tuned for the model was measured together. So it is left out where one of these settings decides, too, what
+    comes back for a question.
+    """
+    own = MemoryConfig().with_settings(settings)
+    text_alone = text_alone or own.answer.recall_mode == "text"
+    decided = {setting.partition("=")[0] for setting in settings} & TUNED
+    config = untuned_config(model, text_alone=text_alone) if decided else default_config(model, text_alone=text_alone)
+    return config.with_settings(settings)
+
+
+def untuned_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
+    """Do as `default_config`, without what was tuned for the model."""
     try:
         window = trained_window(model)
     except UnsupportedModelError as error:
@@ -43,12 +68,6 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
             return MemoryConfig()
         raise _with_supported_parts(error, model, FrameConfig().tokens) from None
     return MemoryConfig.fitting(window)
-
-
-def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
-    """Return the model's default config with settings `name=value`. ValueError as in `MemoryConfig.with_settings`."""
-    text_alone = text_alone or MemoryConfig().with_settings(settings).answer.recall_mode == "text"
-    return default_config(model, text_alone=text_alone).with_settings(settings)
 
 
 def attach_model(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> AttachedModel | TextModel:

@@ -341,7 +341,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ),
     ("guides/choosing-an-index.md", r"one vector for (\d+) tokens", "TOKENS_A_VECTOR"),
     ("guides/choosing-an-index.md", r"Every (\d+) tokens of a page have a vector", "TOKENS_A_VECTOR"),
-    ("guides/choosing-an-index.md", r"128 numbers for 4 tokens, 384 for (\d+)\)", "SENTENCE_TOKENS"),
+    ("guides/choosing-an-index.md", r"128 numbers for 4 tokens, 384 for (\d+), 384 for 64\)", "SENTENCE_TOKENS"),
     ("guides/choosing-an-index.md", r"A page alone scores (\w+) the cosine", "SENTENCE_WEIGHT"),
     ("guides/choosing-an-index.md", r"knows less than (\w+) of the characters", "_KNOWN@encoder/runtime.py"),
     ("guides/choosing-an-index.md", r"so many seconds at most and at (\d+) places at least", "_FIRST_CANDIDATES"),

@@ -173,7 +173,7 @@ def test_reopening_goes_on_with_the_same_text(tmp_path: Path) -> None:
         wanted = mm.generate("What came then?", max_new_tokens=8, chat=False, remember=False)
     with MemoryModel(model, byte_tokenizer(), tmp_path / "m") as mm:  # what it is of needs no saying again
         assert mm.stream_tokens == end
-        assert (mm.config.answer.recall_mode, mm.config.search.index) == ("text", ("lexical", "encoder"))
+        assert (mm.config.answer.recall_mode, mm.config.search.index) == ("text", ("words", "encoder"))
     with remembering(model, tmp_path / "m") as mm:
         assert (text_of(mm), mm.stream_tokens) == (text, end)
         again = mm.generate("What came then?", max_new_tokens=8, chat=False, remember=False)

@@ -30,7 +30,7 @@ struct TellingRanking {
   IndexPart part;
   Granularity granularity = Granularity::kPage;
 };
-inline constexpr std::array<TellingRanking, 9> kTellingRankings{{
+inline constexpr std::array<TellingRanking, 11> kTellingRankings{{
     {IndexPart::kHeads, Granularity::kPage},
     {IndexPart::kHeads, Granularity::kGroup},
     {IndexPart::kLexical, Granularity::kPage},
@@ -40,6 +40,8 @@ inline constexpr std::array<TellingRanking, 9> kTellingRankings{{
     {IndexPart::kEmbedding, Granularity::kPage},
     {IndexPart::kEncoder, Granularity::kPage},
     {IndexPart::kEncoder, Granularity::kGroup},
+    {IndexPart::kWords, Granularity::kPage},
+    {IndexPart::kWords, Granularity::kGroup},
 }};
 
 // The evidence for the pages that came back. More of each sign makes the answer likelier to be among them.
