@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from everlong.errors import EverlongError
 from everlong.text.terminal import escape_controls, print_escaped
 
-_OF_LAB = ("demo", "eval", "train")
+_OF_LAB = ("demo", "eval", "train", "tune")
 
 
 class Commands(TyperGroup):

@@ -105,7 +105,8 @@ class Offer:
         return self.pages[-1].end if self.pages else self.page.end
 
 
-Cosines = Callable[[Sequence[str]], npt.NDArray[np.float32]]  # of n texts: [n], each with the question
+# Of n texts: [n], each with the question, or with these words in its place.
+Cosines = Callable[[Sequence[str], str], npt.NDArray[np.float32]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

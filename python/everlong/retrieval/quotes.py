@@ -29,7 +29,8 @@ from everlong.frame.part import Cosines, Offer, Vectors
 from everlong.text.encoding import count_decoded_characters, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
 from everlong.text.sentences import sentences
-from everlong.text.unit_context import Turns
+from everlong.text.unit_context import Turns, without_names, without_speaker
+from everlong.text.words import words_apart
 
 # What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
 # drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
@@ -112,13 +113,31 @@ def nearest_sentences(
     chosen = chosen[:count]
     if cosines is None:
         return chosen
-    said = [one.before_it + decode_text(tokenizer, sentence_ids[one].tolist()) for one in chosen]
-    alike = cosines(said).tolist()
+    said = [one.before_it + decode_text(tokenizer, sentence_ids[one].tolist()).strip() for one in chosen]
+    alike = _wholes_alike(cosines, decode_text(tokenizer, question_ids.tolist()), said)
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
         for one, cosine in zip(chosen, alike, strict=True)
     ]
     return sorted(chosen, key=lambda sentence: -sentence.score)
+
+
+def _wholes_alike(cosines: Cosines, question: str, said: Sequence[str]) -> list[float]:
+    """Return the cosine of each text with the question.
+
+    What is said by one whom the question names is compared without the name on either side: two texts with one name are
+    alike whatever else they say, and all that a person says has it.
+    """
+    words = set(words_apart(question))
+    apart = [without_speaker(text) for text in said]
+    named = [bool(speaker) and words.issuperset(words_apart(speaker)) for speaker, _ in apart]
+    names = {speaker for (speaker, _), is_named in zip(apart, named, strict=True) if is_named}
+    alike = np.zeros(len(said))
+    for of_named, asked in ((False, ""), (True, without_names(question, names))):
+        at = [number for number, is_named in enumerate(named) if is_named == of_named]
+        if at:
+            alike[at] = cosines([apart[number][1] if of_named else said[number] for number in at], asked)
+    return alike.tolist()
 
 
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Collection
 
 _ENDING = re.compile(r"\.[A-Za-z]\w{0,4}$")  # of a file's name
 _SPACE = re.compile(r"[\s_]+")
@@ -22,6 +23,18 @@ def title_of(source: str) -> str:
         for word in words
         if len(word) <= _LONGEST_WITH_DIGITS or not re.search(r"\d", word) or _DATE.fullmatch(word)
     )
+
+
+def without_speaker(text: str) -> tuple[str, str]:
+    """Return who speaks, where a text begins with that, and what they say."""
+    found = _SPEAKER.match(text)
+    return ("", text) if found is None else (found.group(1), text[found.end() :])
+
+
+def without_names(question: str, names: Collection[str]) -> str:
+    """Return a question without these names, and without what makes them genitives."""
+    each = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return question if not each else " ".join(re.sub(rf"\b(?:{each})\b(?:['\u2019]s?\b)?", " ", question).split())
 
 
 class Turns:

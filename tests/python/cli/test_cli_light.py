@@ -155,6 +155,7 @@ main()
         ["eval", "towers"],
         ["train", "towers"],
         ["train", "all"],
+        ["tune"],
     ],
 )
 def test_the_first_line_comes_before_torch(command: list[str], memory: pathlib.Path, tmp_path: pathlib.Path) -> None:

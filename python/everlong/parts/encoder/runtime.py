@@ -134,9 +134,16 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
         sentence = SENTENCE_WEIGHT * encoder.sentence_vectors(states.mean(dim=0, keepdim=True))
         return encoder.query_vectors(states), sentence.numpy()
 
-    def _cosines(self, sentence: npt.NDArray[np.float32], texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return the cosine [n] of a question's `sentence` of `query` with each of n texts; 0 with an unknown one."""
+    def _cosines(
+        self, sentence: npt.NDArray[np.float32], texts: Sequence[str], words: str
+    ) -> npt.NDArray[np.float32]:
+        """Return the cosine [n] of a question's `sentence` of `query` with each of n texts; 0 with an unknown one.
+
+        Words, where there are some that are known, stand in the question's place.
+        """
         encoder = self._load()
+        if words and (in_its_place := self._query(words)) is not None:
+            sentence = in_its_place[1][0]
         rows = [stored_pieces(*encoder.pieces(text), encoder.pieces.unknown)[0][:WINDOW] for text in texts]
         known = [at for at, row in enumerate(rows) if len(row)]
         found = np.zeros(len(texts), dtype=np.float32)
