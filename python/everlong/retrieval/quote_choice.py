@@ -4,7 +4,8 @@ By likeness alone small talk and copies stand among them, and of a question that
 So they are chosen one by one. What counts is a sentence's own score, the question's words that no chosen one has, each
 by how rare it is, and whether its group has none yet. One that asks gives way: it is like a question and seldom answers
 one. So does one that names nobody whom the question names: a small model takes what is told of others for an answer.
-What is far below the best one is not chosen: fewer are quoted then.
+What is far below the best one is not chosen: fewer are quoted then. Neither is what says of another thing what a
+sentence says of the thing in question.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _NAMES_NOBODY = 0.2
 _COVERED = 0.1
 _FIRST_OF_GROUP = 0.02
 _COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many of another's
+_LIKE = 0.5  # of a sentence's words: one that says the same of another thing has so many
 _ENDING = 3  # letters that two forms of a word may differ in, at its end
 _STEM = 3  # letters that they have in common, at least
 _MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
@@ -51,6 +53,14 @@ def choose(
     asked = {word: rare[word] for word in words_apart(question)}
     whole = max(sum(asked.values()), 1e-9)
     having = {one: _among(asked, words[one]) for one in waiting}
+
+    def of_other_thing(one: Sentence, other: Sentence) -> bool:
+        if not having[one] < having[other]:
+            return False
+        lacks_rare = max(asked[word] for word in having[other] - having[one]) >= whole / len(asked)
+        return lacks_rare and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
+
+    waiting = [one for one in waiting if not any(of_other_thing(one, other) for other in waiting)]
     of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
     chosen: list[Sentence] = []
     missing, new_groups = set(asked), set(range(len(groups)))
@@ -102,6 +112,11 @@ def _stems(word: str) -> list[str]:
 
 
 def _is_copy(words: Words, of: Words, rare: Mapping[str, float]) -> bool:
-    """Return whether nearly all that some words say is said by others; also for a sentence and itself."""
+    """Return whether nearly all that some words say is said by others; also for a sentence and itself.
+
+    What has a number of its own is no copy.
+    """
+    if any(not word.isalpha() for word in words - of):
+        return False
     shared = sum(rare[word] for word in words & of)
     return shared >= _COPIED * sum(rare[word] for word in words)
