@@ -44,7 +44,9 @@ def choose(
     """Return at most `count` of the sentences, which are best first and say these `texts`, in the order of choice."""
     if not ranked:
         return []
-    words = {one: frozenset(words_apart(text)) for one, text in zip(ranked, texts, strict=True)}
+    texts_of = dict(zip(ranked, texts, strict=True))
+    words = {one: frozenset(words_apart(text)) for one, text in texts_of.items()}
+    names = _words_of_names(question)
     score = _scores(ranked, texts, words, question)
     best = max(score.values())
     near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
@@ -54,13 +56,16 @@ def choose(
     whole = max(sum(asked.values()), 1e-9)
     having = {one: _among(asked, words[one]) for one in waiting}
 
+    telling = [one for one in waiting if not texts_of[one].endswith(_MARKS)]
+
     def of_other_thing(one: Sentence, other: Sentence) -> bool:
         if not having[one] < having[other]:
             return False
-        lacks_rare = max(asked[word] for word in having[other] - having[one]) >= whole / len(asked)
-        return lacks_rare and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
+        lacks = having[other] - having[one]
+        is_other = not lacks.isdisjoint(names) or max(asked[word] for word in lacks) >= whole / len(asked)
+        return is_other and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
 
-    waiting = [one for one in waiting if not any(of_other_thing(one, other) for other in waiting)]
+    waiting = [one for one in waiting if not any(of_other_thing(one, other) for other in telling)]
     of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
     chosen: list[Sentence] = []
     missing, new_groups = set(asked), set(range(len(groups)))
@@ -86,13 +91,17 @@ def _scores(
     What a second search found may name whom the best sentence of the first one names.
     """
     best = next((text for one, text in zip(ranked, texts, strict=True) if not one.second), "")
-    names, further = ({word for name in names_in(text) for word in words_apart(name)} for text in (question, best))
+    names, further = _words_of_names(question), _words_of_names(best)
     scores = {}
     for one, text in zip(ranked, texts, strict=True):
         theirs = names | further if one.second else names
         lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and theirs.isdisjoint(words[one]))
         scores[one] = one.score - lost * abs(ranked[0].score)
     return scores
+
+
+def _words_of_names(text: str) -> set[str]:
+    return {word for name in names_in(text) for word in words_apart(name)}
 
 
 def _rarities(words: Words, rarity: Callable[[Sequence[str]], list[float]]) -> Mapping[str, float]:

@@ -23,6 +23,7 @@ from everlong.memory.where import event_time
 from everlong.retrieval.quotes import Sentence, words_of
 from everlong.retrieval.recall import SearchOutcome
 from everlong.text.encoding import decode_text
+from everlong.text.unit_context import without_speaker
 from everlong.text.words import names_in
 
 # The confidence of a search whose passages disagree, as a share of what it is otherwise.
@@ -37,9 +38,10 @@ _WORD = re.compile(r"\w{4,}")  # shorter ones say little
 
 @dataclasses.dataclass(frozen=True)
 class _Statement:
-    """A sentence, what it says, and when that was."""
+    """A sentence, who says it, what it says, and when that was."""
 
     sentence: Sentence
+    speaker: str
     words: str
     time: tuple[float, int, int]  # seconds since 1970, its block, and its place
 
@@ -90,14 +92,17 @@ def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) 
         try:
             block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
             (words,) = words_of(core, tokenizer, [one])
+            speaker, words = without_speaker(one.before_it + words)
         except (MemoryNotFoundError, IndexError):  # forgotten since
             continue
-        statements.append(_Statement(one, words, (event_time(block), block.id, one.begin)))
+        statements.append(_Statement(one, speaker, words, (event_time(block), block.id, one.begin)))
     return statements
 
 
 def _same_subject(one: _Statement, other: _Statement, question: str) -> bool:
-    """Return whether two sentences give values of the same kind for what the question names in both."""
+    """Return whether two sentences, by one speaker, give values of the same kind for what the question names in both."""
+    if one.speaker != other.speaker:
+        return False
     both = list(zip(one.values(question), other.values(question), strict=True))
     values = frozenset(word for kinds in both for kind in kinds for value in kind for word in _content(value))
     mine, theirs, question_words = _content(one.words) - values, _content(other.words) - values, _content(question)

@@ -97,8 +97,8 @@ def test_the_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = np.random.default_rng(1)
     signs = rng.random((3000, len(fit_confidence.SIGNS)))
     signs[:, 6] = 0  # of a part that was not asked
-    weights = np.array([1.0, 2, 0.5, 3, 1, 2, 0, 1.5, 2.5, 4])
-    right = rng.random(3000) < 1 / (1 + np.exp(-(signs @ weights - 8.5)))
+    weights = np.array([1.0, 2, 0.5, 3, 1, 2, 0, 1.5, 2.5, 1, 2, 4])
+    right = rng.random(3000) < 1 / (1 + np.exp(-(signs @ weights - 10)))
     count = rng.integers(1, 3, 3000)
     searches = [
         fit_confidence.Search("", tuple(one), bool(y), float(n)) for one, y, n in zip(signs, right, count, strict=True)

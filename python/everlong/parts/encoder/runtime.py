@@ -134,9 +134,7 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
         sentence = SENTENCE_WEIGHT * encoder.sentence_vectors(states.mean(dim=0, keepdim=True))
         return encoder.query_vectors(states), sentence.numpy()
 
-    def _cosines(
-        self, sentence: npt.NDArray[np.float32], texts: Sequence[str], words: str
-    ) -> npt.NDArray[np.float32]:
+    def _cosines(self, sentence: npt.NDArray[np.float32], texts: Sequence[str], words: str) -> npt.NDArray[np.float32]:
         """Return the cosine [n] of a question's `sentence` of `query` with each of n texts; 0 with an unknown one.
 
         Words, where there are some that are known, stand in the question's place.

@@ -177,8 +177,11 @@ def test_sentences_are_compared_with_the_question_as_a_whole(encoder: TextEncode
         compare = mm.searcher.find(build_prompt(mm.tokenizer, asked)).cosines
         assert compare is not None
         expected = [vector(asked) @ vector(texts[0]), 0, vector(asked) @ vector(texts[2])]
-        np.testing.assert_allclose(compare(texts), expected, atol=1e-5)
-        np.testing.assert_array_equal(compare(["🙂"]), [0])
+        np.testing.assert_allclose(compare(texts, ""), expected, atol=1e-5)
+        np.testing.assert_array_equal(compare(["🙂"], ""), [0])
+        other = random_words(50, seed=7)
+        np.testing.assert_allclose(compare(texts[:1], other), [vector(other) @ vector(texts[0])], atol=1e-5)
+        np.testing.assert_allclose(compare(texts, "🙂"), expected, atol=1e-5)  # of unknown words the question's stay
 
 
 def test_a_memory_of_text_alone_is_searched_by_it(encoder: TextEncoder) -> None:
