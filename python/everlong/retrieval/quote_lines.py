@@ -97,6 +97,6 @@ def _title(core: _core.Memory, tokenizer: Any, block: int) -> str:
     line, _, rest = decode_text(tokenizer, ids).lstrip().partition("\n")
     title = _MARKED.sub("", line.strip())
     alone = title != line.strip() or rest.partition("\n")[0].strip() == "" != rest
-    is_none = len(title) > _TITLE_CHARACTERS or _NO_TITLE.fullmatch(title) or TURN.match(f"\n{title}")
-    is_none = is_none or not words_in(title)
-    return title if alone and not is_none else ""
+    if not words_in(title) or len(title) > _TITLE_CHARACTERS or _NO_TITLE.fullmatch(title) or TURN.match(f"\n{title}"):
+        return ""
+    return title if alone else ""

@@ -100,7 +100,7 @@ def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) 
 
 
 def _same_subject(one: _Statement, other: _Statement, question: str) -> bool:
-    """Return whether two sentences, by one speaker, give values of the same kind for what the question names in both."""
+    """Return whether one speaker gives values of the same kind twice, for what the question names in both sentences."""
     if one.speaker != other.speaker:
         return False
     both = list(zip(one.values(question), other.values(question), strict=True))

@@ -111,3 +111,24 @@ def test_forms_of_a_word_differ_in_an_ending(wanted: set[str], words: set[str]) 
     told = [("zz " * 3, 1.0), (" ".join(sorted(words)) or "zz", 1.0)]
     (first,) = chosen(told, " ".join(sorted(wanted)) or "y", 1)
     assert first == told[1 if covers - COMMON else 0]
+
+
+def test_what_says_the_same_of_another_thing_is_left_out() -> None:
+    told = [
+        ("The special number for golden pillar is 65.", 1.0),
+        ("One of the special numbers for tiny violin is 77.", 0.99),
+        ("The special number for golden orchard is 27.", 0.9),
+        ("An orchard has trees of gold.", 0.89),
+        ("What is the special number for golden orchard?", 0.98),
+    ]
+    question = "What is the special number for golden orchard?"
+    assert set(chosen(told[:4], question, 5)) == {told[2], told[3]}
+    # What asks says nothing of the thing, so that it leaves nothing out.
+    assert set(chosen([told[0], told[4]], question, 5)) == {told[0], told[4]}
+    moved = [("Mara: I live in Turin these days.", 1.0), ("Mara: By the way, I have moved to Leeds for good.", 0.9)]
+    assert chosen(moved, "In which city does Mara live now?", 5) == moved
+
+
+def test_values_of_one_thing_are_no_copies() -> None:
+    told = [(f"One of the special numbers for the tiny violin is {number}.", 1 - number / 100) for number in range(4)]
+    assert chosen(told, "What are all the special numbers for the tiny violin?", 6) == told

@@ -85,8 +85,8 @@ def test_several_stand_in_order_of_time(mm: everlong.MemoryModel) -> None:
     assert places == sorted(set(places))
     prompt = quoting(mm.tokenizer, answering_of(mm).prompt("What stands by the saddle?", True, None), answer.quoted)
     said = mm.tokenizer.decode(prompt.ids)
-    assert "\n".join(answer.quoted) + "\n\nWhere is house 007?" in said
-    assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Where is house 007?"
+    assert "\n".join(answer.quoted) + "\n\nWhat stands by the saddle?" in said
+    assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "What stands by the saddle?"
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.text.unit_context import Turns, title_of
+from everlong.text.unit_context import Turns, title_of, without_names, without_speaker
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,16 @@ def test_a_sentence_knows_who_speaks_unless_it_says_so() -> None:
     assert {words: turns.speaker_of(text.index(words)) for words in expected} == expected
     assert Turns("No dialogue here. At all.").speaker_of(5) == ""
     assert Turns("Kofi: Yes. No.").speaker_of(11) == "Kofi"
+
+
+def test_who_speaks_is_told_from_what_they_say() -> None:
+    assert without_speaker("Mara: By the way, I moved.") == ("Mara", "By the way, I moved.")
+    assert without_speaker("By the way: nothing. Mara: yes") == ("By the way", "nothing. Mara: yes")
+    assert without_speaker("It is 10:30 now.") == ("", "It is 10:30 now.")
+
+
+def test_a_question_without_names() -> None:
+    assert without_names("What is Mara's job, and Liv\u2019s?", {"Mara", "Liv"}) == "What is job, and ?"
+    assert without_names("Does Mary Ann know Ann?", {"Ann", "Mary Ann"}) == "Does know ?"
+    assert without_names("Does Maraca know?", {"Mara"}) == "Does Maraca know?"
+    assert without_names("Who?", ()) == "Who?"
