@@ -76,7 +76,7 @@ TEST(Confidence, IsTheLogisticOfTheFittedSum) {
 }
 
 TEST(Confidence, EverySetWithoutEmbeddingsHasARowAndEveryOtherIsHeardByTheLargestWithinIt) {
-  const std::array<IndexPart, 4> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning,
+  const std::array<IndexPart, 5> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kWords, IndexPart::kMeaning,
                                          IndexPart::kEncoder};
   std::mt19937_64 random(4);
   for (size_t set = 1; set < size_t{1} << telling.size(); ++set) {
