@@ -122,21 +122,21 @@ def nearest_sentences(
     return sorted(chosen, key=lambda sentence: -sentence.score)
 
 
-def _wholes_alike(cosines: Cosines, question: str, said: Sequence[str]) -> list[float]:
+def _wholes_alike(cosines: Cosines, question: str, texts: Sequence[str]) -> list[float]:
     """Return the cosine of each text with the question.
 
     What is said by one whom the question names is compared without the name on either side: two texts with one name are
     alike whatever else they say, and all that a person says has it.
     """
     words = set(words_apart(question))
-    apart = [without_speaker(text) for text in said]
+    apart = [without_speaker(text) for text in texts]
     named = [bool(speaker) and words.issuperset(words_apart(speaker)) for speaker, _ in apart]
     names = {speaker for (speaker, _), is_named in zip(apart, named, strict=True) if is_named}
-    alike = np.zeros(len(said))
+    alike = np.zeros(len(texts))
     for of_named, asked in ((False, ""), (True, without_names(question, names))):
         at = [number for number, is_named in enumerate(named) if is_named == of_named]
         if at:
-            alike[at] = cosines([apart[number][1] if of_named else said[number] for number in at], asked)
+            alike[at] = cosines([apart[number][1] if of_named else texts[number] for number in at], asked)
     return alike.tolist()
 
 
