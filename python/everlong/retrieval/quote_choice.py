@@ -30,7 +30,7 @@ _COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many
 _LIKE = 0.5  # of a sentence's words: one that says the same of another thing has so many
 _ENDING = 3  # letters that two forms of a word may differ in, at its end
 _STEM = 3  # letters that they have in common, at least
-_MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
+MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
 
 
 def choose(
@@ -56,7 +56,7 @@ def choose(
     whole = max(sum(asked.values()), 1e-9)
     having = {one: _among(asked, words[one]) for one in waiting}
 
-    telling = [one for one in waiting if not texts_of[one].endswith(_MARKS)]
+    telling = [one for one in waiting if not texts_of[one].endswith(MARKS)]
 
     def of_other_thing(one: Sentence, other: Sentence) -> bool:
         if not having[one] < having[other]:
@@ -95,7 +95,7 @@ def _scores(
     scores = {}
     for one, text in zip(ranked, texts, strict=True):
         theirs = names | further if one.second else names
-        lost = _ASKS * text.endswith(_MARKS) + _NAMES_NOBODY * (bool(names) and theirs.isdisjoint(words[one]))
+        lost = _ASKS * text.endswith(MARKS) + _NAMES_NOBODY * (bool(names) and theirs.isdisjoint(words[one]))
         scores[one] = one.score - lost * abs(ranked[0].score)
     return scores
 

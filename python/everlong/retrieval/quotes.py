@@ -114,7 +114,7 @@ def nearest_sentences(
     if cosines is None:
         return chosen
     said = [one.before_it + decode_text(tokenizer, sentence_ids[one].tolist()).strip() for one in chosen]
-    alike = _wholes_alike(cosines, decode_text(tokenizer, question_ids.tolist()), said)
+    alike = wholes_alike(cosines, decode_text(tokenizer, question_ids.tolist()), said)
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
         for one, cosine in zip(chosen, alike, strict=True)
@@ -122,7 +122,7 @@ def nearest_sentences(
     return sorted(chosen, key=lambda sentence: -sentence.score)
 
 
-def _wholes_alike(cosines: Cosines, question: str, texts: Sequence[str]) -> list[float]:
+def wholes_alike(cosines: Cosines, question: str, texts: Sequence[str]) -> list[float]:
     """Return the cosine of each text with the question.
 
     What is said by one whom the question names is compared without the name on either side: two texts with one name are

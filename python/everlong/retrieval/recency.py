@@ -36,6 +36,9 @@ _NUMBER = re.compile(r"\w*\d[\w.,:]*\w|\d")
 _WORD = re.compile(r"\w{4,}")  # shorter ones say little
 
 
+Time = tuple[float, int, int]  # seconds since 1970, a block, and a place
+
+
 @dataclasses.dataclass(frozen=True)
 class _Statement:
     """A sentence, who says it, what it says, and when that was."""
@@ -43,7 +46,7 @@ class _Statement:
     sentence: Sentence
     speaker: str
     words: str
-    time: tuple[float, int, int]  # seconds since 1970, its block, and its place
+    time: Time
 
     def values(self, question: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return its numbers and its names, without those that the question has."""
@@ -86,16 +89,25 @@ def newest_first(
     return dataclasses.replace(found, offers=offers, sentences=(*chosen, *rest))
 
 
-def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) -> list[_Statement]:
-    statements = []
-    for one in ranked:
+def times_of(core: _core.Memory, sentences: Sequence[Sentence]) -> list[Time | None]:
+    """Return when each was, in an order of time; None for what was forgotten since."""
+    times: list[Time | None] = []
+    for one in sentences:
         try:
             block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
-            (words,) = words_of(core, tokenizer, [one])
-            speaker, words = without_speaker(one.before_it + words)
-        except (MemoryNotFoundError, IndexError):  # forgotten since
-            continue
-        statements.append(_Statement(one, speaker, words, (event_time(block), block.id, one.begin)))
+        except (MemoryNotFoundError, IndexError):
+            times.append(None)
+        else:
+            times.append((event_time(block), block.id, one.begin))
+    return times
+
+
+def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) -> list[_Statement]:
+    statements = []
+    for one, time in zip(ranked, times_of(core, ranked), strict=True):
+        words = words_of(core, tokenizer, [one])
+        if time is not None and words:  # not forgotten since
+            statements.append(_Statement(one, *without_speaker(one.before_it + words[0]), time))
     return statements
 
 

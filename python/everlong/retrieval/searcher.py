@@ -26,6 +26,7 @@ from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.hop import by_text, in_scale, search_again, with_second
+from everlong.retrieval.older_quotes import Quote, without_older
 from everlong.retrieval.query_filters import block_tags, filters_of, rarity_of
 from everlong.retrieval.question_states import (
     QuestionStates,
@@ -35,9 +36,9 @@ from everlong.retrieval.question_states import (
     tap_question_in_steps,
 )
 from everlong.retrieval.quote_choice import choose
-from everlong.retrieval.quotes import SEVERAL_WEIGHT, WHOLE_WEIGHT, Sentence, nearest_sentences, words_of
+from everlong.retrieval.quotes import SEVERAL_WEIGHT, WHOLE_WEIGHT, Sentence, nearest_sentences, wholes_alike, words_of
 from everlong.retrieval.recall import SearchOutcome
-from everlong.retrieval.recency import MOST_COMPARED, newest_first
+from everlong.retrieval.recency import MOST_COMPARED, newest_first, times_of
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search, tokens_of
@@ -291,16 +292,27 @@ class Searcher:
 
     def _with_quotes_chosen(self, found: SearchOutcome, question_ids: npt.NDArray[np.int32]) -> SearchOutcome:
         """Return it with those of its sentences alone that are to be quoted. What was forgotten since is none."""
-        said = [(one, words) for one in found.sentences for words in words_of(self._core, self._tokenizer, [one])]
-        chosen = choose(
-            [one for one, _ in said],
-            [one.before_it + words for one, words in said],
-            decode_text(self._tokenizer, question_ids.tolist()),
-            found.offers,
-            self._rarity,
-            self.config.answer.quotes,
-        )
+        question = decode_text(self._tokenizer, question_ids.tolist())
+        texts = {
+            one: one.before_it + words
+            for one in found.sentences
+            for words in words_of(self._core, self._tokenizer, [one])
+        }
+        count = self.config.answer.quotes
+        chosen = choose(list(texts), list(texts.values()), question, found.offers, self._rarity, count)
+        if self.config.search.newest_first:
+            chosen = self._without_older(found, chosen, [texts[one] for one in chosen], question)
         return dataclasses.replace(found, sentences=tuple(chosen))
+
+    def _without_older(
+        self, found: SearchOutcome, chosen: Sequence[Sentence], texts: Sequence[str], question: str
+    ) -> list[Sentence]:
+        """Return the chosen sentences without those that a newer one replaces. What was forgotten since is none."""
+        alike = [0.0] * len(texts) if found.cosines is None else wholes_alike(found.cosines, question, texts)
+        rows = zip(chosen, texts, alike, times_of(self._core, chosen), strict=True)
+        return without_older(
+            [Quote(one, text, near, time) for one, text, near, time in rows if time is not None], question
+        )
 
     def quotes(self, found: SearchOutcome) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""
