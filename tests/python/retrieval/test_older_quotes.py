@@ -65,13 +65,13 @@ def test_the_memory_quotes_the_newest_and_cites_all() -> None:
     config = SMALL.changed(search={"index": ("words",), "groups": 4}, answer={"quotes": 4, "quotes_alone": True})
     filler = "Somebody walked along the quiet river and counted every tree. " * 8
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, config, pack=None) as mm:
-        for place in ("garage", "cellar", "studio"):
-            mm.read(f"{filler}Percy Northrup went to the {place}. {filler}", source=place)
+        for room in (11, 12, 13):
+            mm.read(f"{filler}Percy Northrup went to room {room}. {filler}", source=f"day {room}")
         mm.read(filler * 4)
         answer = mm.generate("Where is Percy Northrup?", max_new_tokens=2, remember=False)
         quoted = [line for line in answer.quoted if "Northrup" in line]
-        assert quoted == ["[studio, newest] Percy Northrup went to the studio."]
-        assert {"garage", "cellar", "studio"} <= {one.source for one in answer.recalled}
+        assert quoted == ["[day 13, newest] Percy Northrup went to room 13."]
+        assert {"day 11", "day 12", "day 13"} <= {one.source for one in answer.recalled}
         both = mm.generate("Where was Percy Northrup before?", max_new_tokens=2, remember=False)
         assert len([line for line in both.quoted if "Northrup" in line]) == 3
         mm.config = mm.config.changed(search={"newest_first": False})
