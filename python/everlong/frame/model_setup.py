@@ -37,12 +37,11 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
 
     Raise UnsupportedModelError where the model's config names no window, except for a memory of text alone.
     """
-    config, tuned = untuned_config(model, text_alone=text_alone), tuned_settings(model)
-    if tuned is None:
-        return config
+    config = untuned_config(model, text_alone=text_alone)
     try:
-        return config.with_settings(tuned.settings)
-    except ValueError:  # of an everlong that had other settings
+        tuned = tuned_settings(model)
+        return config if tuned is None else config.with_settings(tuned.settings)
+    except (ValueError, NotImplementedError):  # of an everlong that had other settings; or the model has no weights yet
         return config
 
 

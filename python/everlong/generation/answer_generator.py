@@ -18,7 +18,7 @@ from everlong.frame.read_request import Origin, ReadRequest
 from everlong.generation.answer import Answer, FinishReason, is_unsure
 from everlong.generation.decoding import DecodingSetup, TokenChooser, prepare
 from everlong.generation.drafts import Drafts
-from everlong.generation.not_there import only, tokens_of
+from everlong.generation.not_there import tokens_of
 from everlong.generation.recall_executor import RecallExecutor, Turn
 from everlong.generation.speculation import Speculation
 from everlong.generation.text_stream import TextStream
@@ -295,21 +295,24 @@ class AnswerGenerator:
         """Choose token after token until a stop, put each into the frame, and carry out what the Memory OS asks for.
 
         `logits` [1, V] are of the prompt's last token. Every token that was yielded is in the frame when the next one
-        is asked for, or at the end. What drafts say will follow is computed beside a token, and changes none. The first
-        tokens are the `certain` ones, where there are any.
+        is asked for, or at the end. What drafts say will follow is computed beside a token, and changes none. With
+        `certain` tokens the answer is these.
         """
         assert turn.prompt is not None
         frame, self._finish_reason = self._frame, None
         most = self._searcher.config.answer.draft_tokens
         before = [*self.recalls.token_ids(), self._said[-_DRAFTED_FROM:], *([] if certain is None else [certain])]
         drafts = Drafts(before, most) if most > 0 else None
-        first = iter(certain or ())
+        waiting = list(certain or ())
         speculation = Speculation(frame, recall=turn.recalls)
         chooser = TokenChooser(decoding, turn.prompt.ids, logits.device)
         reason: FinishReason | None = None
         while reason is None:
-            following = next(first, None)
-            token, reason = chooser.next(logits if following is None else only(following, logits))
+            if certain is None:
+                token, reason = chooser.next(logits)
+            else:
+                token, reason = chooser.take(waiting.pop(0), logits)
+                reason = reason or (None if waiting else "stop")
             self._said.append(token)
             if turn.recalls:
                 self._searcher.prefetch(self._said, len(self._said) - self._asked, turn.where)

@@ -122,11 +122,19 @@ class TokenChooser:
             token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
         else:
             token = scores.argmax(dim=-1)
+        return self._chosen(token, scores)
+
+    @torch.no_grad()
+    def take(self, token: int, logits: torch.Tensor) -> tuple[int, FinishReason | None]:
+        """Return a token that nothing else may stand in place of, and why the answer ends there, as `next` does."""
+        return self._chosen(torch.tensor([token], device=logits.device), logits.float())
+
+    def _chosen(self, token: torch.Tensor, scores: torch.Tensor) -> tuple[int, FinishReason | None]:
         self._sequence = torch.cat([self._sequence, token[None]], dim=-1)
-        stopped = [criterion(self._sequence, scores).all() for criterion in decoding.stops]
+        stopped = [criterion(self._sequence, scores).all() for criterion in self._decoding.stops]
         # The one wait for the device that a token takes.
         chosen, *stops = torch.stack([token[0], *(stop.to(token) for stop in stopped)]).tolist()
-        return chosen, _reason_to_stop(decoding.stops, stops)
+        return chosen, _reason_to_stop(self._decoding.stops, stops)
 
 
 def _reason_to_stop(stops: Any, stopped: Sequence[int]) -> FinishReason | None:

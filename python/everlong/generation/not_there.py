@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from everlong.text.encoding import encode
 
 NOT_THERE = "The memory does not hold this."
@@ -22,10 +20,3 @@ def tokens_of(tokenizer: Any, nearest: Sequence[str]) -> list[int]:
     text = " ".join([NOT_THERE, *(f"{_NEAREST}{line}" for line in nearest[:1])])
     end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     return [*encode(tokenizer, text).tolist(), *end]
-
-
-def only(token: int, logits: torch.Tensor) -> torch.Tensor:
-    """Return logits [1, V] of which a token is certain."""
-    certain = torch.full_like(logits, -torch.inf)
-    certain[:, token] = 0.0
-    return certain

@@ -44,6 +44,8 @@ class TunedSettings:
         settings = fields["settings"]
         if not isinstance(settings, list) or not all(isinstance(one, str) for one in settings):
             raise ValueError(f"settings {settings!r} are no list of texts")
+        if others := {one.partition("=")[0] for one in settings} - TUNED:
+            raise ValueError(f"settings that are not tuned: {', '.join(sorted(others))}")
         return cls(str(fields["model"]), tuple(settings), dict(fields["measured"]))
 
 
@@ -53,7 +55,7 @@ def tuned_settings(model: Any) -> TunedSettings | None:
     if text is not None:
         try:
             return TunedSettings.from_dict(json.loads(text))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             pass  # damaged: it is measured anew when someone does
     return _shipped().get(shape_of(model))
 
@@ -65,7 +67,7 @@ def store_tuned_settings(model: Any, tuned: TunedSettings) -> None:
 
 def shape_of(model: Any) -> str:
     """Return what tells a model from models of other sizes and families: "qwen2, 24 layers of 896, 151936 words"."""
-    config = model.config.get_text_config(decoder=True)
+    config = _plain(model).config.get_text_config(decoder=True)
     kind, layers, width, words = (
         getattr(config, name, None) for name in ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
     )
@@ -79,4 +81,8 @@ def _shipped() -> Mapping[str, TunedSettings]:
 
 
 def _name(model: Any) -> str:
-    return hashlib.sha256(f"tuned {weights_fingerprint(model)}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"tuned {weights_fingerprint(_plain(model))}".encode()).hexdigest()[:32]
+
+
+def _plain(model: Any) -> Any:
+    return getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it

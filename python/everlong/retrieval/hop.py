@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
@@ -47,11 +48,12 @@ def search_again(
     found_ids: Ids,
     config: MemoryConfig,
     where: Where,
+    narrow: _core.Narrow | None,
 ) -> tuple[Ids, SearchOutcome]:
     """Search by a question and what was found for it, both token ids [n]. Return what it was searched by, too."""
     ids = np.concatenate([question_ids, found_ids])
     prompt = Prompt(torch.from_numpy(ids.astype(np.int64)), slice(0, len(ids)))
-    return ids, search_as_found(frame, prompt, TappedQuestion(ids, QuestionStates({}, {}), None), config, where)
+    return ids, search_as_found(frame, prompt, TappedQuestion(ids, QuestionStates({}, {}), None), config, where, narrow)
 
 
 def with_second(
@@ -61,7 +63,8 @@ def with_second(
 
     They take the places of the last ones, and how likely these were, or stand behind all where nothing takes room.
     """
-    count, room = config.search.groups // SHARE, config.frame.recalled_tokens
+    count, details = config.search.groups // SHARE, len(first.blocks) * config.detail_slots
+    room = config.frame.recalled_tokens - (details if config.answer.recall_mode == "both" else 0)
     if config.answer.quotes_alone:
         before, dropped, room = list(first.offers), [], NO_BUDGET
     else:

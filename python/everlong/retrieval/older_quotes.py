@@ -21,8 +21,13 @@ from everlong.text.words import words_apart
 _NOW = re.compile(r"\b(now|nowadays|currently|current|today|these days|at present|at the moment|latest|newest)\b", re.I)
 _PRESENT = re.compile(r"\b(is|does|has|what's|where's|who's)\b", re.I)
 _OTHER_TIMES = re.compile(
-    r"\b(was|were|did|had|before|earlier|earliest|first|formerly|previous\w*|past|used|ever|history|since|until"
-    r"|change[sd]?|all|both|each|every|list|how many|how often)\b",
+    r"\b(was|were|did|had|before|earlier|earliest|first|last|former\w*|previous\w*|prior|past|used|ever|ago|once|old"
+    r"|older|oldest|original\w*|initial\w*|yesterday|history|since|until|change[sd]?)\b",
+    re.I,
+)
+_SEVERAL = re.compile(
+    r"\b(are|all|both|each|every|list|how many|how often|who|whom|whose"
+    r"|(which|what)( of)?( the| your| my| our)? (?!is\b|was\b|has\b|does\b)\w+s)\b",
     re.I,
 )
 _SAME = 2 / 3  # of the words of each: the rest is what changed
@@ -37,14 +42,15 @@ class Quote:
     text: str
     alike: float  # its cosine with the question, each as a whole
     time: Time
+    occasion: tuple[object, ...]  # what one reading or turn has: its source, and when that was
 
     @property
     def speaker(self) -> str:
         return without_speaker(self.text)[0]
 
     @property
-    def words(self) -> frozenset[str]:
-        return frozenset(words_apart(without_speaker(self.text)[1]))
+    def words(self) -> list[str]:
+        return words_apart(without_speaker(self.text)[1])
 
 
 def without_older(quotes: Sequence[Quote], question: str) -> list[Sentence]:
@@ -53,7 +59,7 @@ def without_older(quotes: Sequence[Quote], question: str) -> list[Sentence]:
     A question for other times, or for several things, keeps all.
     """
     now = bool(_NOW.search(question))
-    if _OTHER_TIMES.search(question) or not (now or _PRESENT.search(question)):
+    if any(kind.search(question) for kind in (_OTHER_TIMES, _SEVERAL)) or not (now or _PRESENT.search(question)):
         return [one.sentence for one in quotes]
     asked = frozenset(words_apart(question))
 
@@ -61,12 +67,19 @@ def without_older(quotes: Sequence[Quote], question: str) -> list[Sentence]:
         best = max(other.alike for other in quotes if other.speaker == one.speaker)
         return bool(one.speaker) and one.alike > 0 and one.alike >= _AS_NEAR * best
 
-    def replaced_by(older: Quote, newer: Quote) -> bool:
-        if older.time >= newer.time or older.speaker != newer.speaker or newer.text.endswith(MARKS):
-            return False
+    def has_other_value(older: Quote, newer: Quote) -> bool:
         mine, theirs = older.words, newer.words
-        is_same = len(mine & theirs) >= _SAME * max(len(mine), len(theirs)) and mine & asked == theirs & asked
-        return (is_same and mine != theirs) or (now and answers(older) and answers(newer))
+        shared = len(set(mine) & set(theirs)) >= _SAME * max(len(set(mine)), len(set(theirs)))
+        same = next((at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other), 0)
+        # What stands before it is the thing, and what it is asked for: another thing differs sooner.
+        return shared and 2 * same >= min(len(mine), len(theirs)) and asked & set(mine) == asked & set(theirs)
+
+    def replaced_by(older: Quote, newer: Quote) -> bool:
+        if older.time >= newer.time or older.speaker != newer.speaker or older.occasion == newer.occasion:
+            return False
+        if newer.text.endswith(MARKS):
+            return False
+        return has_other_value(older, newer) or (now and answers(older) and answers(newer))
 
     kept = []
     for one in quotes:

@@ -10,10 +10,11 @@ sentence says of the thing in question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from everlong.frame.part import Offer
 from everlong.retrieval.quotes import Sentence
+from everlong.text.unit_context import without_speaker
 from everlong.text.words import names_in, words_apart
 
 Words = frozenset[str]
@@ -27,7 +28,9 @@ _NAMES_NOBODY = 0.2
 _COVERED = 0.1
 _FIRST_OF_GROUP = 0.02
 _COPIED = 0.9  # of a sentence's words, by how rare they are: a copy has so many of another's
-_LIKE = 0.5  # of a sentence's words: one that says the same of another thing has so many
+_LIKE = 0.5  # of a sentence's longer words: one that says the same of another thing has so many, and two at least
+_LONGER = 4  # letters; shorter words say little
+_DENIALS = frozenset({"no", "not", "never", "none", "nothing", "nobody", "without", "t", "nicht", "kein", "nie"})
 _ENDING = 3  # letters that two forms of a word may differ in, at its end
 _STEM = 3  # letters that they have in common, at least
 MARKS = ("?", "\uff1f", "\u061f")  # what asks ends with one
@@ -63,7 +66,8 @@ def choose(
             return False
         lacks = having[other] - having[one]
         is_other = not lacks.isdisjoint(names) or max(asked[word] for word in lacks) >= whole / len(asked)
-        return is_other and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
+        longer = {word for word in words[one] if len(word) >= _LONGER and word.isalpha()}
+        return is_other and len(_among(longer, words[other])) >= max(2, _LIKE * len(longer))
 
     waiting = [one for one in waiting if not any(of_other_thing(one, other) for other in telling)]
     of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
@@ -79,7 +83,16 @@ def choose(
         chosen.append(one)
         missing -= having[one]
         new_groups -= of_groups[one]
-        waiting = [other for other in waiting if not _is_copy(words[other], words[one], rare)]
+        telling_apart = {other: _capitals(texts_of[other]) | set(asked) for other in waiting}
+        waiting = [
+            other
+            for other in waiting
+            if other is not one
+            and not (
+                without_speaker(texts_of[other])[0] == without_speaker(texts_of[one])[0]
+                and _is_copy(words[other], words[one], rare, telling_apart[other])
+            )
+        ]
     return chosen
 
 
@@ -120,12 +133,18 @@ def _stems(word: str) -> list[str]:
     return [word[:length] for length in range(max(_STEM, len(word) - _ENDING), len(word))]
 
 
-def _is_copy(words: Words, of: Words, rare: Mapping[str, float]) -> bool:
-    """Return whether nearly all that some words say is said by others; also for a sentence and itself.
+def _is_copy(words: Words, of: Words, rare: Mapping[str, float], telling_apart: Collection[str]) -> bool:
+    """Return whether nearly all that some words say is said by others.
 
-    What has a number of its own is no copy.
+    What has a number, a name or a word of the question of its own is no copy, and neither is what one of them denies.
     """
-    if any(not word.isalpha() for word in words - of):
+    own = words - of
+    if any(not word.isalpha() or word in telling_apart for word in own) or (words ^ of) & _DENIALS:
         return False
     shared = sum(rare[word] for word in words & of)
     return shared >= _COPIED * sum(rare[word] for word in words)
+
+
+def _capitals(text: str) -> set[str]:
+    """Return the words that begin with a capital, in lower case."""
+    return {part for word in text.split() if word[:1].isupper() for part in words_apart(word)}

@@ -44,10 +44,10 @@ def lines_of(
     for one in sentences:
         with contextlib.suppress(MemoryNotFoundError, IndexError):
             block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
-            (words,) = words_of(core, tokenizer, [one])
             head = _head(block, titles.of(block), newest=one.newest)
-            line = " ".join(filter(None, (head, one.before_it + words)))
-            lines.append(((event_time(block), block.id, one.begin), line))
+            for words in words_of(core, tokenizer, [one]):
+                line = " ".join(filter(None, (head, one.before_it + words)))
+                lines.append(((event_time(block), block.id, one.begin), line))
     return tuple(line for _, line in sorted(lines))
 
 

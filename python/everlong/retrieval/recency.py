@@ -89,25 +89,33 @@ def newest_first(
     return dataclasses.replace(found, offers=offers, sentences=(*chosen, *rest))
 
 
-def times_of(core: _core.Memory, sentences: Sequence[Sentence]) -> list[Time | None]:
-    """Return when each was, in an order of time; None for what was forgotten since."""
-    times: list[Time | None] = []
+def blocks_of(core: _core.Memory, sentences: Sequence[Sentence]) -> list[_core.BlockInfo | None]:
+    """Return the block in which each begins; None for what was forgotten since."""
+    blocks: list[_core.BlockInfo | None] = []
     for one in sentences:
         try:
-            block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
+            blocks.append(core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block))
         except (MemoryNotFoundError, IndexError):
-            times.append(None)
-        else:
-            times.append((event_time(block), block.id, one.begin))
-    return times
+            blocks.append(None)
+    return blocks
+
+
+def time_of(block: _core.BlockInfo, sentence: Sentence) -> Time:
+    """Return when a sentence of that block was, in an order of time."""
+    return event_time(block), block.id, sentence.begin
+
+
+def occasion_of(block: _core.BlockInfo) -> tuple[object, ...]:
+    """Return what the blocks of one text have in common that was read; a turn of a conversation is one by itself."""
+    return (block.source, block.happened) if block.role == "read" else (block.id,)
 
 
 def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) -> list[_Statement]:
     statements = []
-    for one, time in zip(ranked, times_of(core, ranked), strict=True):
+    for one, block in zip(ranked, blocks_of(core, ranked), strict=True):
         words = words_of(core, tokenizer, [one])
-        if time is not None and words:  # not forgotten since
-            statements.append(_Statement(one, *without_speaker(one.before_it + words[0]), time))
+        if block is not None and words:  # not forgotten since
+            statements.append(_Statement(one, *without_speaker(one.before_it + words[0]), time_of(block, one)))
     return statements
 
 

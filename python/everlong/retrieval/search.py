@@ -35,6 +35,7 @@ from everlong.text.prompt import Prompt
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 NO_BUDGET = 1 << 40  # tokens: room for whatever is found
+_MOST_GROUPS = (1 << 31) - 1
 
 # Index parts that compare vectors which a learned part makes.
 _BY_A_PART = {kind.name for kind in _core.index_kinds() if kind.from_pack}
@@ -93,7 +94,12 @@ def search(
 
 
 def search_as_found(
-    frame: Frame, prompt: Prompt, question: TappedQuestion, config: MemoryConfig, where: Where
+    frame: Frame,
+    prompt: Prompt,
+    question: TappedQuestion,
+    config: MemoryConfig,
+    where: Where,
+    narrow: _core.Narrow | None,
 ) -> SearchOutcome:
     """Search for a question that has no states, by the parts alone that search for kinds of the index in use."""
     part_query = PartQuery(frame, prompt, question, config, where)
@@ -102,9 +108,10 @@ def search_as_found(
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
+        "narrow": narrow,
     }
     part_query.ask_finders()
-    groups = 2 * config.search.groups
+    groups = min(2 * config.search.groups, _MOST_GROUPS)
     how: dict[str, Any] = {"max_groups": groups, "token_budget": tokens_of(groups, config), "added": part_query.added}
     result = frame.memory.core.search.find(**part_query.request, **how)
     offers = tuple(map(offer_of, result.groups))

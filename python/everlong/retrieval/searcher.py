@@ -38,7 +38,7 @@ from everlong.retrieval.question_states import (
 from everlong.retrieval.quote_choice import choose
 from everlong.retrieval.quotes import SEVERAL_WEIGHT, WHOLE_WEIGHT, Sentence, nearest_sentences, wholes_alike, words_of
 from everlong.retrieval.recall import SearchOutcome
-from everlong.retrieval.recency import MOST_COMPARED, newest_first, times_of
+from everlong.retrieval.recency import MOST_COMPARED, blocks_of, newest_first, occasion_of, time_of
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search, tokens_of
@@ -255,7 +255,9 @@ class Searcher:
         nearest = self._nearest(found, found.offers, question)
         again = by_text(self.config)
         if again is not None and nearest:
-            ids, second = search_again(self._frame, question, self._words_found(nearest[0]), again, where)
+            ids, second = search_again(
+                self._frame, question, self._words_found(nearest[0]), again, where, self._narrow(tapped)
+            )
             found, new = with_second(found, second.offers, self.config)
             further = in_scale(self._nearest(second, new, ids), nearest[0].score)
             nearest = sorted([*nearest, *further], key=lambda one: -one.score)
@@ -309,10 +311,12 @@ class Searcher:
     ) -> list[Sentence]:
         """Return the chosen sentences without those that a newer one replaces. What was forgotten since is none."""
         alike = [0.0] * len(texts) if found.cosines is None else wholes_alike(found.cosines, question, texts)
-        rows = zip(chosen, texts, alike, times_of(self._core, chosen), strict=True)
-        return without_older(
-            [Quote(one, text, near, time) for one, text, near, time in rows if time is not None], question
-        )
+        quotes = [
+            Quote(one, text, near, time_of(block, one), occasion_of(block))
+            for one, text, near, block in zip(chosen, texts, alike, blocks_of(self._core, chosen), strict=True)
+            if block is not None
+        ]
+        return without_older(quotes, question)
 
     def quotes(self, found: SearchOutcome) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""

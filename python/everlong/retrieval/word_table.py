@@ -55,6 +55,8 @@ def rarest_words(
     for word in words:
         if len(chosen) + len(word) <= most:
             chosen += word.tolist()
+        elif not chosen:  # one that is longer by itself: its rarest tokens
+            chosen += word[np.argsort(-weights[word], kind="stable")[:most]].tolist()
     return np.sort(np.asarray(chosen, dtype=np.int64))
 
 
@@ -65,12 +67,13 @@ def _made(tokenizer: Any) -> _core.WordTable | None:
     special = set(tokenizer.all_special_ids)
     by_bytes = "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
     text_of: Callable[[str], bytes] = _text_by_bytes if by_bytes else _text_of
+    by_continuing = not by_bytes and sum(name is not None and name.startswith(_CONTINUES) for name in names) > 1
     texts, begins, ends = [], [], []
     for token, name in enumerate(names):
         text = b"" if name is None or token in special else text_of(name)
-        goes_on = not by_bytes and name is not None and name.startswith(_CONTINUES)
+        goes_on = by_continuing and name is not None and name.startswith(_CONTINUES)
         texts.append(_folded(text.removeprefix(_CONTINUES.encode()) if goes_on else text))
-        begins.append(goes_on or _within(text[:4], first=True))
+        begins.append(goes_on if by_continuing else _within(text[:4], first=True))
         ends.append(_within(text[-4:], first=False))
     return _core.WordTable(texts, begins, ends)
 

@@ -34,7 +34,9 @@ def without_speaker(text: str) -> tuple[str, str]:
 def without_names(question: str, names: Collection[str]) -> str:
     """Return a question without these names, and without what makes them genitives."""
     each = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    return question if not each else " ".join(re.sub(rf"\b(?:{each})\b(?:['\u2019]s?\b)?", " ", question).split())
+    if not each:
+        return question
+    return " ".join(re.sub(rf"(?<!\w)(?:{each})(?!\w)(?:['\u2019]s?(?!\w))?", " ", question, flags=re.I).split())
 
 
 class Turns:

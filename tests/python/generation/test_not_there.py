@@ -41,6 +41,14 @@ def test_it_comes_as_every_answer_does(mm: everlong.MemoryModel) -> None:
     (cut,) = mm.answer_many([ELSE], max_new_tokens=12, chat=False)
     assert cut.text == whole[: len(cut.text)] == NOT_THERE[:12]
     assert cut.finish_reason == "length"
+    for how in (
+        {"no_repeat_ngram_size": 2},
+        {"suppress_tokens": [101, 111]},
+        {"do_sample": True, "no_repeat_ngram_size": 2},
+        {"min_new_tokens": 190},
+        {"eos_token_id": 7},
+    ):
+        assert mm.generate(ELSE, max_new_tokens=200, remember=False, chat=False, **how).text == whole
     begin = mm.stream_tokens
     assert mm.generate(ELSE, max_new_tokens=200, chat=False, do_sample=True, temperature=2.0).text == whole
     assert mm.memory.blocks()

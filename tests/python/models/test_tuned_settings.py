@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 import everlong
 from everlong.frame.model_setup import configured, default_config, untuned_config
@@ -56,7 +57,9 @@ def test_another_model_of_the_same_shape_has_what_is_shipped_and_not_what_was_me
     assert tuned_settings(other) == ALONE
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"settings": "search.groups=2", "model": "", "measured": {}}', "{}"])
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, "", "{", "[]", '{"settings": "search.groups=2", "model": "", "measured": {}}', "{}"]
+)
 def test_what_is_damaged_is_none(text: str) -> None:
     model = tiny_model()
     store_tuned_settings(model, ALONE)
@@ -66,7 +69,20 @@ def test_what_is_damaged_is_none(text: str) -> None:
 
 def test_settings_that_another_everlong_had_are_left_out() -> None:
     model = tiny_model()
-    store_tuned_settings(model, dataclasses.replace(ALONE, settings=("search.groups=8", "answer.none_such=1")))
+    for settings in (("search.groups=8", "answer.none_such=1"), ("frame.tokens=100000",), ("answer.quotes=many",)):
+        store_tuned_settings(model, dataclasses.replace(ALONE, settings=settings))
+        assert default_config(model) == untuned_config(model)
+
+
+def test_a_compiled_model_has_those_of_the_model() -> None:
+    model = tiny_model()
+    store_tuned_settings(model, ALONE)
+    assert tuned_settings(torch.compile(model)) == ALONE
+
+
+def test_a_model_without_weights_has_none() -> None:
+    with torch.device("meta"):
+        model = type(tiny_model())(tiny_model().config)
     assert default_config(model) == untuned_config(model)
 
 

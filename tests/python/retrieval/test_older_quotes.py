@@ -21,10 +21,10 @@ MOVED = [
 BUDGET = [("The budget is 50,000 crowns.", 0.5), ("The budget is 55,000 crowns.", 0.1), ("The plan is ready.", 0.6)]
 
 
-def kept(told: Sequence[tuple[str, float]], question: str) -> list[tuple[str, bool]]:
-    """Return which of the texts, told in this order, are left, and which of them are marked."""
+def kept(told: Sequence[tuple[str, float]], question: str, *, at_once: bool = False) -> list[tuple[str, bool]]:
+    """Return which of the texts, told in this order, or `at_once`, are left, and which of them are marked."""
     quotes = [
-        Quote(Sentence(0, 10 * at, 10 * at + 10, 1.0), text, alike, (0.0, at, 0))
+        Quote(Sentence(0, 10 * at, 10 * at + 10, 1.0), text, alike, (0.0, at, 0), ("one" if at_once else at,))
         for at, (text, alike) in enumerate(told)
     ]
     return [(told[one.begin // 10][0], one.newest) for one in without_older(quotes, question)]
@@ -37,7 +37,10 @@ def test_what_holds_now_is_what_one_speaker_said_last() -> None:
 
 @pytest.mark.parametrize(
     "question",
-    ["In which two cities has Mara lived before?", "Where did Mara live?", "Where has Mara ever lived?", "Mara, Turin"],
+    [
+        *("In which two cities has Mara lived before?", "Where did Mara live?", "Where has Mara ever lived?"),
+        *("Mara, Turin", "What is Mara's former city now?", "Which cities does Mara now know?", "Who is in Turin now?"),
+    ],
 )
 def test_other_times_keep_all(question: str) -> None:
     assert kept(MOVED, question) == [(text, False) for text, _ in MOVED]
@@ -49,6 +52,23 @@ def test_without_now_only_what_has_the_same_words_is_replaced() -> None:
     assert kept(BUDGET, "What is the budget, and what was it before?") == [(text, False) for text, _ in BUDGET]
     numbers = [(f"One of the numbers for the violin is {number}.", 0.5) for number in range(3)]
     assert kept(numbers, "What are all the numbers for the violin?") == [(text, False) for text, _ in numbers]
+
+
+def test_what_was_told_at_once_replaces_nothing() -> None:
+    assert kept(BUDGET, "What is the budget?", at_once=True) == [(text, False) for text, _ in BUDGET]
+    assert kept(MOVED, "In which city does Mara live now?", at_once=True) == [(text, False) for text, _ in MOVED]
+
+
+@pytest.mark.parametrize(
+    ("told", "question"),
+    [
+        (("Ana Lopez works in the sales team.", "Ben Okoro works in the sales team."), "What is the sales team?"),
+        (("Room 12 is free on Monday.", "Room 14 is free on Monday."), "Where is a room free on Monday?"),
+        (("Mara's former boss is Tom Hill.", "Mara's boss is Ann Reed."), "What is the name of Mara's boss?"),
+    ],
+)
+def test_another_thing_replaces_nothing(told: Sequence[str], question: str) -> None:
+    assert kept([(text, 0.5) for text in told], question) == [(text, False) for text in told]
 
 
 def test_two_things_in_one_form_stay() -> None:

@@ -54,7 +54,7 @@ def test_a_copy_gives_way_and_another_value_does_not() -> None:
     told = [
         ("Mara: By the way, my dog is called Biscuit.", 1.0),
         ("Mara: my dog is called Biscuit.", 0.99),
-        ("By the way, Mara: my dog is Biscuit.", 0.98),
+        ("Mara: my dog, by the way, is Biscuit.", 0.98),
         ("Mara: my dog is called Comet.", 0.77),
         ("Mara: my dog is called Biscuit, the old one.", 0.76),
     ]
@@ -118,7 +118,7 @@ def test_what_says_the_same_of_another_thing_is_left_out() -> None:
         ("The special number for golden pillar is 65.", 1.0),
         ("One of the special numbers for tiny violin is 77.", 0.99),
         ("The special number for golden orchard is 27.", 0.9),
-        ("An orchard has trees of gold.", 0.89),
+        ("An orchard has apple trees.", 0.89),
         ("What is the special number for golden orchard?", 0.98),
     ]
     question = "What is the special number for golden orchard?"
@@ -132,3 +132,21 @@ def test_what_says_the_same_of_another_thing_is_left_out() -> None:
 def test_values_of_one_thing_are_no_copies() -> None:
     told = [(f"One of the special numbers for the tiny violin is {number}.", 1 - number / 100) for number in range(4)]
     assert chosen(told, "What are all the special numbers for the tiny violin?", 6) == told
+
+
+def test_a_sentence_of_few_words_says_nothing_of_another_thing() -> None:
+    told = [("Mara flew to Leeds with a small bag.", 1.0), ("Mara bought a coat.", 0.95)]
+    assert set(chosen(told, "What did Mara buy in Leeds?", 3)) == set(told)
+
+
+@pytest.mark.parametrize(
+    ("told", "question"),
+    [
+        (("Mara: I owned a vintage accordion for ten years.", "Jo: I owned a vintage accordion for ten years."), "Who?"),
+        (("The plant of Turin did pass the audit of all lifts.", "The plant of Leeds did pass the audit of all lifts."), "Which?"),
+        (("Mara: I eat meat.", "Mara: I no longer eat meat."), "Does Mara eat meat?"),
+        (("The audit of the plant was passed.", "The audit of the plant was not passed."), "Was the audit passed?"),
+    ],
+)  # fmt: skip
+def test_two_that_say_one_thing_and_what_is_denied_are_no_copies(told: Sequence[str], question: str) -> None:
+    assert {text for text, _ in chosen([(text, 1.0) for text in told], question, 3)} == set(told)

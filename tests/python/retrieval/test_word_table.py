@@ -79,6 +79,8 @@ def words_in(text: str) -> list[str]:
 def test_two_words_are_one_number_where_they_say_the_same(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
     text = data.draw(TEXTS.filter(lambda text: "_" not in text and "ß" not in text))
+    if name == "byte each":  # half a character has no capitals
+        text = text.replace("É", "é").replace("Ж", "ж")
     ids = ids_of(tokenizer, text)
     found = table_of(tokenizer).words(ids)
     edges = [edge for _, first, last in found for edge in (first, last)]
@@ -210,3 +212,22 @@ def test_a_long_question_keeps_whole_words() -> None:
         assert alone[0] in terms
         mm.memory.core.index.set_words(None)
         assert len(rarest_words(mm.memory.core, ids, weights, 20)) == 20
+
+
+def test_one_word_that_is_longer_than_all_that_is_searched_by_is_searched_by_its_rarest_tokens() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL.changed(search={"index": ("words",)})) as mm:
+        ids = ids_of(mm.tokenizer, "x" * 30 + "q" + "x" * 30)
+        weights = np.where(ids == ids[30], 2.0, 1.0).astype(np.float32)
+        kept = rarest_words(mm.memory.core, ids, weights, 20)
+        assert len(kept) == 20
+        assert 30 in kept
+
+
+def test_pieces_that_continue_a_word_say_so() -> None:
+    """WordPiece writes no spaces: a piece without ## begins a word."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece({"the": 0, "cat": 1, "##s": 2, "##at": 3, "[UNK]": 4}))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.decoder = tokenizers.decoders.WordPiece()
+    table = table_of(transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))
+    ids = np.asarray([0, 1, 2, 0], dtype=np.int32)  # the cats the
+    assert [(first, last) for _, first, last in table.words(ids)] == [(0, 1), (1, 3), (3, 4)]

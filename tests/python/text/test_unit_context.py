@@ -55,4 +55,5 @@ def test_a_question_without_names() -> None:
     assert without_names("What is Mara's job, and Liv\u2019s?", {"Mara", "Liv"}) == "What is job, and ?"
     assert without_names("Does Mary Ann know Ann?", {"Ann", "Mary Ann"}) == "Does know ?"
     assert without_names("Does Maraca know?", {"Mara"}) == "Does Maraca know?"
+    assert without_names("where does mara live, mr. x.?", {"Mara", "Mr. X."}) == "where does live, ?"
     assert without_names("Who?", ()) == "Who?"
