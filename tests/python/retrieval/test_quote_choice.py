@@ -142,8 +142,8 @@ def test_a_sentence_of_few_words_says_nothing_of_another_thing() -> None:
 @pytest.mark.parametrize(
     ("told", "question"),
     [
-        (("Mara: I owned a vintage accordion for ten years.", "Jo: I owned a vintage accordion for ten years."), "Who?"),
-        (("The plant of Turin did pass the audit of all lifts.", "The plant of Leeds did pass the audit of all lifts."), "Which?"),
+        (("Mara: I had an accordion for ten years.", "Jo: I had an accordion for ten years."), "Who had one?"),
+        (("The plant of Turin did pass the audit.", "The plant of Leeds did pass the audit."), "Which did pass?"),
         (("Mara: I eat meat.", "Mara: I no longer eat meat."), "Does Mara eat meat?"),
         (("The audit of the plant was passed.", "The audit of the plant was not passed."), "Was the audit passed?"),
     ],
