@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import everlong
+from everlong.frame.model_setup import configured
 from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import load
 from everlong.retrieval.recall import Recall
@@ -179,8 +180,10 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     kept = given.folder / f"{given.name}.json"
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
-    config = everlong.MemoryConfig().with_settings(given.set)
-    with everlong.MemoryModel(*load(given.model, given.dtype), given.folder / "memory.everlong", config) as mm:
+    everlong.MemoryConfig().with_settings(given.set)  # a wrong setting is reported before a model is loaded
+    network, tokenizer = load(given.model, given.dtype)
+    config = configured(network, given.set)
+    with everlong.MemoryModel(network, tokenizer, given.folder / "memory.everlong", config) as mm:
         for name, text in texts.items():
             mm.read(text, source=name)  # what was read is not read again
         print(f"{mm.stream_tokens} tokens of {len(texts)} texts, {time.monotonic() - started:.0f} s", file=sys.stderr)
