@@ -59,6 +59,11 @@ def choose(
     whole = max(sum(asked.values()), 1e-9)
     having = {one: _among(asked, words[one]) for one in waiting}
 
+    speaker = {one: without_speaker(texts_of[one])[0] for one in waiting}
+
+    def is_named(one: Sentence) -> bool:
+        return asked.keys() >= set(words_apart(speaker[one]))
+
     telling = [one for one in waiting if not texts_of[one].endswith(MARKS)]
 
     def of_other_thing(one: Sentence, other: Sentence) -> bool:
@@ -66,6 +71,8 @@ def choose(
             return False
         lacks = having[other] - having[one]
         is_other = not lacks.isdisjoint(names) or max(asked[word] for word in lacks) >= whole / len(asked)
+        if speaker[one] and speaker[other] and not is_named(one) and is_named(other):
+            return is_other and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
         longer = {word for word in words[one] if len(word) >= _LONGER and word.isalpha()}
         return is_other and len(_among(longer, words[other])) >= max(2, _LIKE * len(longer))
 
@@ -88,10 +95,7 @@ def choose(
             other
             for other in waiting
             if other is not one
-            and not (
-                without_speaker(texts_of[other])[0] == without_speaker(texts_of[one])[0]
-                and _is_copy(words[other], words[one], rare, telling_apart[other])
-            )
+            and not (speaker[other] == speaker[one] and _is_copy(words[other], words[one], rare, telling_apart[other]))
         ]
     return chosen
 

@@ -150,3 +150,11 @@ def test_a_sentence_of_few_words_says_nothing_of_another_thing() -> None:
 )  # fmt: skip
 def test_two_that_say_one_thing_and_what_is_denied_are_no_copies(told: Sequence[str], question: str) -> None:
     assert {text for text, _ in chosen([(text, 1.0) for text in told], question, 3)} == set(told)
+
+
+def test_what_others_say_in_the_same_words_is_left_out() -> None:
+    told = [
+        (f"{who}: By the way, my dog is called {dog}.", 1.0) for who, dog in (("Mara", "Biscuit"), ("Liv", "Comet"))
+    ]
+    assert chosen(told, "What is the dog of Liv called?", 3) == [told[1]]
+    assert chosen(told, "What are the dogs of Liv and Mara called?", 3) == told
