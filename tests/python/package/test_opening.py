@@ -104,6 +104,7 @@ PYTHON_OPENS = {
     "models/hub.py": "the card of a pack, on its way to the Hub",
     "models/hardware.py": "/proc",
     "models/profiles.py": "the cache of profiles, which is the user's own",
+    "models/tuned_settings.py": "data of the package",
     "office/package.py": "members of a zip in RAM",
     "office/sheets.py": "members of a zip in RAM",
     "service_data/keys.py": "API keys in a file that a user names",
