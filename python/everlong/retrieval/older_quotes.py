@@ -2,8 +2,9 @@
 
 Several quotes may answer one question: "I live in Turin these days", and months later "I have moved to Leeds for good".
 A small model takes the first one, whatever dates stand beside them. So the older ones are not quoted where the question
-asks for the present: they are cited all the same. Two statements are one thing at two times where one speaker says
-both, and either most of their words are the same, or both answer a question that says "now" about as well.
+asks for the present: they are cited all the same. Two statements are one thing at two times where one speaker makes
+both on two occasions, and either they differ behind what they have in common, or both answer a question that says "now"
+about as well. What stands in one text, as the rows of a table do, replaces nothing in it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Quote:
 
     sentence: Sentence
     text: str
-    alike: float  # its cosine with the question, each as a whole
+    alike: float  # its cosine with a question that says "now", each as a whole
     time: Time
     occasion: tuple[object, ...]  # what one reading or turn has: its source, and when that was
 
@@ -53,12 +54,17 @@ class Quote:
         return words_apart(without_speaker(self.text)[1])
 
 
+def says_now(question: str) -> bool:
+    """Return whether a question asks for the present in so many words."""
+    return bool(_NOW.search(question))
+
+
 def without_older(quotes: Sequence[Quote], question: str) -> list[Sentence]:
     """Return the sentences without those that a newer one replaces, in their order, the newer ones marked.
 
     A question for other times, or for several things, keeps all.
     """
-    now = bool(_NOW.search(question))
+    now = says_now(question)
     if any(kind.search(question) for kind in (_OTHER_TIMES, _SEVERAL)) or not (now or _PRESENT.search(question)):
         return [one.sentence for one in quotes]
     asked = frozenset(words_apart(question))

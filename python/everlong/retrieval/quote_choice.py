@@ -60,10 +60,9 @@ def choose(
     having = {one: _among(asked, words[one]) for one in waiting}
 
     speaker = {one: without_speaker(texts_of[one])[0] for one in waiting}
-
-    def is_named(one: Sentence) -> bool:
-        return asked.keys() >= set(words_apart(speaker[one]))
-
+    named = {one for one in waiting if asked.keys() >= set(words_apart(speaker[one]))}
+    longer = {one: {word for word in words[one] if len(word) >= _LONGER and word.isalpha()} for one in waiting}
+    telling_apart = {one: _capitals(texts_of[one]) | set(asked) for one in waiting}
     telling = [one for one in waiting if not texts_of[one].endswith(MARKS)]
 
     def of_other_thing(one: Sentence, other: Sentence) -> bool:
@@ -71,10 +70,9 @@ def choose(
             return False
         lacks = having[other] - having[one]
         is_other = not lacks.isdisjoint(names) or max(asked[word] for word in lacks) >= whole / len(asked)
-        if speaker[one] and speaker[other] and not is_named(one) and is_named(other):
+        if speaker[one] and speaker[other] and one not in named and other in named:
             return is_other and len(_among(words[one], words[other])) >= _LIKE * len(words[one])
-        longer = {word for word in words[one] if len(word) >= _LONGER and word.isalpha()}
-        return is_other and len(_among(longer, words[other])) >= max(2, _LIKE * len(longer))
+        return is_other and len(_among(longer[one], words[other])) >= max(2, _LIKE * len(longer[one]))
 
     waiting = [one for one in waiting if not any(of_other_thing(one, other) for other in telling)]
     of_groups = {one: {at for at, group in enumerate(groups) if one.within(group)} for one in waiting}
@@ -90,7 +88,6 @@ def choose(
         chosen.append(one)
         missing -= having[one]
         new_groups -= of_groups[one]
-        telling_apart = {other: _capitals(texts_of[other]) | set(asked) for other in waiting}
         waiting = [
             other
             for other in waiting

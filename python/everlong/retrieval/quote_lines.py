@@ -21,7 +21,7 @@ from typing import Any
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.where import EVERYWHERE, Where, event_time
-from everlong.retrieval.quotes import Sentence, words_of
+from everlong.retrieval.quotes import Sentence, block_of, words_of
 from everlong.text.encoding import decode_text
 from everlong.text.sentences import TURN
 from everlong.text.words import words_in
@@ -42,8 +42,10 @@ def lines_of(
     titles = _Titles(core, tokenizer, where)
     lines = []
     for one in sentences:
+        block = block_of(core, one)
+        if block is None:
+            continue
         with contextlib.suppress(MemoryNotFoundError, IndexError):
-            block = core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block)
             head = _head(block, titles.of(block), newest=one.newest)
             for words in words_of(core, tokenizer, [one]):
                 line = " ".join(filter(None, (head, one.before_it + words)))

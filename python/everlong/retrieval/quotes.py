@@ -140,6 +140,14 @@ def wholes_alike(cosines: Cosines, question: str, texts: Sequence[str]) -> list[
     return alike.tolist()
 
 
+def block_of(core: _core.Memory, sentence: Sentence) -> _core.BlockInfo | None:
+    """Return the block in which a sentence begins; None where that was forgotten since."""
+    try:
+        return core.blocks.info(core.blocks.pages_of(sentence.stream, sentence.begin, sentence.begin + 1)[0].block)
+    except (MemoryNotFoundError, IndexError):
+        return None
+
+
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
     """Return what they say, in their order, without those that were forgotten since."""
     words = []

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import everlong._core as _core
-from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Offer
 from everlong.memory.where import event_time
-from everlong.retrieval.quotes import Sentence, words_of
+from everlong.retrieval.quotes import Sentence, block_of, words_of
 from everlong.retrieval.recall import SearchOutcome
 from everlong.text.encoding import decode_text
 from everlong.text.unit_context import without_speaker
@@ -89,17 +88,6 @@ def newest_first(
     return dataclasses.replace(found, offers=offers, sentences=(*chosen, *rest))
 
 
-def blocks_of(core: _core.Memory, sentences: Sequence[Sentence]) -> list[_core.BlockInfo | None]:
-    """Return the block in which each begins; None for what was forgotten since."""
-    blocks: list[_core.BlockInfo | None] = []
-    for one in sentences:
-        try:
-            blocks.append(core.blocks.info(core.blocks.pages_of(one.stream, one.begin, one.begin + 1)[0].block))
-        except (MemoryNotFoundError, IndexError):
-            blocks.append(None)
-    return blocks
-
-
 def time_of(block: _core.BlockInfo, sentence: Sentence) -> Time:
     """Return when a sentence of that block was, in an order of time."""
     return event_time(block), block.id, sentence.begin
@@ -112,8 +100,8 @@ def occasion_of(block: _core.BlockInfo) -> tuple[object, ...]:
 
 def _statements(core: _core.Memory, tokenizer: Any, ranked: Sequence[Sentence]) -> list[_Statement]:
     statements = []
-    for one, block in zip(ranked, blocks_of(core, ranked), strict=True):
-        words = words_of(core, tokenizer, [one])
+    for one in ranked:
+        block, words = block_of(core, one), words_of(core, tokenizer, [one])
         if block is not None and words:  # not forgotten since
             statements.append(_Statement(one, *without_speaker(one.before_it + words[0]), time_of(block, one)))
     return statements

@@ -14,7 +14,6 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.part import AnswerProgress, Offer
@@ -26,7 +25,7 @@ from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.hop import by_text, in_scale, search_again, with_second
-from everlong.retrieval.older_quotes import Quote, without_older
+from everlong.retrieval.older_quotes import Quote, says_now, without_older
 from everlong.retrieval.query_filters import block_tags, filters_of, rarity_of
 from everlong.retrieval.question_states import (
     QuestionStates,
@@ -36,9 +35,17 @@ from everlong.retrieval.question_states import (
     tap_question_in_steps,
 )
 from everlong.retrieval.quote_choice import choose
-from everlong.retrieval.quotes import SEVERAL_WEIGHT, WHOLE_WEIGHT, Sentence, nearest_sentences, wholes_alike, words_of
+from everlong.retrieval.quotes import (
+    SEVERAL_WEIGHT,
+    WHOLE_WEIGHT,
+    Sentence,
+    block_of,
+    nearest_sentences,
+    wholes_alike,
+    words_of,
+)
 from everlong.retrieval.recall import SearchOutcome
-from everlong.retrieval.recency import MOST_COMPARED, blocks_of, newest_first, occasion_of, time_of
+from everlong.retrieval.recency import MOST_COMPARED, newest_first, occasion_of, time_of
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search, tokens_of
@@ -283,13 +290,11 @@ class Searcher:
 
     def _words_found(self, sentence: Sentence) -> npt.NDArray[np.int32]:
         """Return what a sentence says, behind what its source is called and who speaks, as token ids [n]."""
-        try:
-            block = self._core.blocks.pages_of(sentence.stream, sentence.begin, sentence.begin + 1)[0].block
-            source = self._core.blocks.info(block).source
-        except (MemoryNotFoundError, IndexError):  # forgotten meanwhile
+        block = block_of(self._core, sentence)
+        if block is None:
             return np.zeros(0, dtype=np.int32)
         words = " ".join(words_of(self._core, self._tokenizer, [sentence]))
-        said = f"\n{title_of(source)} {sentence.before_it}{words}"
+        said = f"\n{title_of(block.source)} {sentence.before_it}{words}"
         return encode(self._tokenizer, said).numpy().astype(np.int32)
 
     def _with_quotes_chosen(self, found: SearchOutcome, question_ids: npt.NDArray[np.int32]) -> SearchOutcome:
@@ -310,11 +315,13 @@ class Searcher:
         self, found: SearchOutcome, chosen: Sequence[Sentence], texts: Sequence[str], question: str
     ) -> list[Sentence]:
         """Return the chosen sentences without those that a newer one replaces. What was forgotten since is none."""
-        alike = [0.0] * len(texts) if found.cosines is None else wholes_alike(found.cosines, question, texts)
+        alike = [0.0] * len(texts)
+        if found.cosines is not None and says_now(question):  # no other question needs them
+            alike = wholes_alike(found.cosines, question, texts)
         quotes = [
             Quote(one, text, near, time_of(block, one), occasion_of(block))
-            for one, text, near, block in zip(chosen, texts, alike, blocks_of(self._core, chosen), strict=True)
-            if block is not None
+            for one, text, near in zip(chosen, texts, alike, strict=True)
+            if (block := block_of(self._core, one)) is not None
         ]
         return without_older(quotes, question)
 

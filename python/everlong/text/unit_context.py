@@ -11,12 +11,13 @@ _SPACE = re.compile(r"[\s_]+")
 _SPEAKER = re.compile(r"(?:\A|(?<=\n))([^\W\d_][\w .'-]{0,30}): ")  # begins a turn of a dialogue
 _BLANK = re.compile(r"\n[^\S\n]*\n")  # ends one that no other turn ends
 _DATE = re.compile(r"[\d.-]{1,10}")
+_SOURCE_CHARACTERS = 400  # of a source's name, its last: no more of it is read
 _LONGEST_WITH_DIGITS = 6  # characters; a longer word that has digits, and is no date, is a hash or the like
 
 
 def title_of(source: str) -> str:
     """Return the words of a source's name: the last part of a path, without a file's ending and without hashes."""
-    name = _ENDING.sub("", source.rstrip("/\\").replace("\\", "/").rpartition("/")[2])
+    name = _ENDING.sub("", source[-_SOURCE_CHARACTERS:].rstrip("/\\").replace("\\", "/").rpartition("/")[2])
     words = (word for word in _SPACE.split(name) if word)
     return " ".join(
         word

@@ -53,7 +53,6 @@ _PASSAGE_ROWS = 32  # passages of one
 _KNOWN = 0.5
 # A question waits for all blocks that lack vectors, but not where more than so many did when the memory was opened.
 _MOST_WAITED = 64
-_SOURCE_CHARACTERS = 400  # of a source's name, its last: no more of it is read
 _LOOKS = 1.0  # seconds between two looks at what lacks vectors, where nobody tells
 
 Int8s = npt.NDArray[np.int8]
@@ -319,7 +318,7 @@ class BlockText:
         cut = pieces.sentences(ids, settings.longest, paragraphs_of(text, piece_begins))
         own = [(begin, end) for begin, end in cut if end > int(first.min())]
         begins, ends = own[0][0], own[-1][1]
-        title, turns = title_of(source[-_SOURCE_CHARACTERS:]), Turns(text)
+        title, turns = title_of(source), Turns(text)
 
         def unit(begin: int, end: int, speaker: str = "") -> Unit:
             context, _, _ = stored_pieces(*pieces(f"{title} {speaker}"), pieces.unknown)
