@@ -92,7 +92,7 @@ def _row(question: FileQuestion, answer: Answer, seconds: float) -> dict[str, An
         "question": question.question,
         "text": answer.text,
         "recalled": [
-            {"span": one.span, "source": one.source, "score": one.score, "passage": one.passage}
+            {"span": one.span, "source": one.source, "score": one.score, "used": one.used, "passage": one.passage}
             for one in answer.recalled
         ],
         "confidence": answer.confidence,

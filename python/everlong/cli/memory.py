@@ -224,7 +224,7 @@ def ask(
         print_json({**dataclasses.asdict(answer), "unfinished": unfinished})
         return
     print_escaped(answer.text.strip(), lines=True)
-    report = [citation(recall) for recall in answer.recalled]
+    report = [citation(recall) for recall in answer.recalled if recall.used]
     if answer.unsure:
         report.append(doubt(answer.confidence))
     if not answer.recalled and survey:
@@ -404,7 +404,7 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         print_json_line(turn)
         return
     print_escaped("")
-    notes = [citation(recall) for recall in recalled]
+    notes = [citation(recall) for recall in recalled if recall.used]
     if is_unsure(mm.last_confidence):
         notes.append(doubt(mm.last_confidence))
     for note in notes:

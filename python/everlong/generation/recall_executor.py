@@ -100,8 +100,9 @@ class RecallExecutor:
             if len(ids) == 0:
                 return ()
             found = searcher.find(Prompt(ids, slice(0, len(ids))), where).chosen(config.search.decisive)
-        self._cite(searcher.citing.found(found))
-        if action.trigger == "prompt" and config.answer.quotes_alone:
+        quotes_alone = action.trigger == "prompt" and config.answer.quotes_alone
+        self._cite(searcher.citing.found(found, self.sentences if quotes_alone else None))
+        if quotes_alone:
             return ()
         return found.in_frame_order(config.answer.order, config.answer.recalled_temperature)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from everlong.frame.part import Offer
 from everlong.memory import places
 from everlong.memory.origins import split_reserved_tags
 from everlong.memory.where import Role, event_time
+from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.recall import Recall, SearchOutcome
 from everlong.text.encoding import decode_text
 
@@ -28,13 +30,21 @@ class CitationBuilder:
         self._frame, self._core, self._tokenizer = frame, frame.memory.core, tokenizer
         self._details_alone = frame.config.answer.recall_mode == "detail"
 
-    def found(self, found: SearchOutcome) -> tuple[Recall, ...]:
-        """Return what comes back of a search, best first: its pages, then blocks as Detail Tokens."""
+    def found(self, found: SearchOutcome, quotes_alone: Sequence[Sentence] | None = None) -> tuple[Recall, ...]:
+        """Return what comes back of a search, best first: its pages, then blocks as Detail Tokens.
+
+        With `quotes_alone` the model has these sentences and nothing else.
+        """
         offers = found.offers
         if self._details_alone:
             offers = tuple(offer for offer in offers if not self._has_details(offer.page.block))
         soft = [one for one in found.blocks if self._has_details(one.page.block)]
-        return (*self.places(offers), *_cited(self._whole, soft))
+
+        def cited(one: Offer) -> Recall:
+            used = quotes_alone is None or any(sentence.within(one) for sentence in quotes_alone)
+            return dataclasses.replace(self._pages_of(one), used=used)
+
+        return (*_cited(cited, offers), *_cited(self._whole, soft))
 
     def places(self, offers: Sequence[Offer]) -> tuple[Recall, ...]:
         """Return offers of pages as they are, in their order."""

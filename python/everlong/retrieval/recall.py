@@ -31,6 +31,8 @@ class Recall:
     origin: str = ""  # where it was read from, usually a file's path
     place: str = ""  # where the passage stands in its file, as "p. 14"; "" for a plain text
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
+    # Whether the model had some of it. Where quotes alone come back, it has nothing of a passage without a quote.
+    used: bool = True
     # In UTC, ISO 8601: when its events happened, as `read` was told, else when it was archived.
     told: str = dataclasses.field(default="", compare=False)
 

@@ -40,13 +40,14 @@ def _recall_of(memory: str, one: Recall) -> dict[str, Any]:
         "confidence": one.confidence,
         "found_by": list(one.found_by),
         "told": one.told,
+        "used": one.used,
         "passage": one.passage,
         "text": one.text,
     }
 
 
 def citations_of(memory: str, answer: AnswerResult) -> list[dict[str, Any]]:
-    """Return title and address of what came back: the whole answer rests on each."""
+    """Return title and address of what came back and the model had: the whole answer rests on each."""
     return [
         {
             "start_index": 0,
@@ -55,7 +56,7 @@ def citations_of(memory: str, answer: AnswerResult) -> list[dict[str, Any]]:
             "url": link,
         }
         for one in answer.recalled
-        if (link := link_of(memory, one)) is not None
+        if one.used and (link := link_of(memory, one)) is not None
     ]
 
 

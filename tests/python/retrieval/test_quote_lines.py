@@ -154,6 +154,20 @@ def test_alone_a_group_is_no_more_than_its_pages() -> None:
         assert 0 < sum(end - begin for begin, end in (one.span for one in later)) <= config.frame.recalled_tokens
 
 
+def test_alone_a_passage_is_used_where_it_has_a_quote() -> None:
+    config = CONFIG.changed(search={"groups": 6, "neighbours": 0}, answer={"quotes": 2})
+    text = "".join(f"{FILLER}The HARBOUR budget {number}. " for number in range(12))
+    answer = asked((text, {"source": "a"}), config=config.changed(answer={"quotes_alone": True}))
+    assert len(answer.quoted) == 2
+    quoted = [line.partition("] ")[2] for line in answer.quoted]
+    places = [(text.index(words), text.index(words) + len(words)) for words in quoted]  # a token is a character
+    for one in answer.recalled:
+        assert text[slice(*one.span)] == one.text
+        assert one.used == any(one.span[0] < end and begin < one.span[1] for begin, end in places)
+    assert {one.used for one in answer.recalled} == {True, False}
+    assert all(one.used for one in asked((text, {"source": "a"}), config=config).recalled)
+
+
 def test_alone_without_quotes_is_refused() -> None:
     with pytest.raises(ValueError, match="quotes_alone is True, and quotes is 0"):
         CONFIG.changed(answer={"quotes": 0, "quotes_alone": True})

@@ -79,7 +79,7 @@ function explained(told) {
       textContent: `The memory is unsure: the answer is among these with ${Math.round(100 * told.confidence)} %.` }));
   }
   const name = (one) => [one.source, one.place].filter(Boolean).join(", ");
-  const cited = told.recall.map((one, number) => {
+  const cited = told.recall.filter((one) => one.used).map((one, number) => {
     const button = element("button", { type: "button", textContent: `${number + 1}. ${name(one)}` });
     button.addEventListener("click", () => one.url ? openPassage(one.url, one.passage) : showTurn(one));
     return button;
@@ -88,6 +88,7 @@ function explained(told) {
   const rows = told.recall.map((one) => element("li", {}, [
     name(one), `found by ${one.found_by.join(", ")}`, `score ${one.score.toFixed(2)}`,
     one.confidence === null ? "" : `${Math.round(100 * one.confidence)} %`,
+    one.used ? "" : "not quoted",
   ].filter(Boolean).join(" · ")));
   const sums = `${told.tokens_read} tokens read now, ${told.tokens_known} known before`;
   parts.push(element("details", {}, element("summary", { textContent: "What the question found, and why" }),
