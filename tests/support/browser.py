@@ -65,7 +65,7 @@ class Browser:
             self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText).join('\\n')", selector)
         )
 
-    def until(self, true: Callable[[], object], seconds: float = 30) -> None:
+    def until(self, true: Callable[[], object], seconds: float = 120) -> None:
         """Wait until something is true."""
         end = time.monotonic() + seconds
         while not true():
@@ -111,7 +111,7 @@ def browser(folder: Path, *, dark: bool = False) -> Iterator[Browser]:
 
 
 def _until_ready(http: httpx.Client) -> None:
-    for _ in range(200):
+    for _ in range(2400):  # two minutes: a busy machine starts it late
         with contextlib.suppress(httpx.TransportError):
             if http.get("/status").json()["value"]["ready"]:
                 return

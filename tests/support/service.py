@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,11 +77,15 @@ def running(
     limits: Limits | None = None,
     encoder: Any = None,
     loaded: LoadedModel | None = None,
+    graceful: int = 5,
 ) -> Iterator[Running]:
-    """Run a service in a thread of this process until the block ends."""
+    """Run a service in a thread of this process until the block ends.
+
+    `graceful`: seconds in which answers under way end.
+    """
     root.mkdir(parents=True, exist_ok=True)
     service = Service(loaded or tiny_loaded(), root, keys, limits, encoder)
-    server = Server(service, configured(service, graceful=5))
+    server = Server(service, configured(service, graceful=graceful))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="service of a test")
     thread.start()
     try:
@@ -96,6 +102,18 @@ def running(
 def client_of(service: Running, key: str) -> httpx.Client:
     """Return a client of `/v1` that has a key."""
     return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {key}"}, timeout=SECONDS)
+
+
+@contextlib.contextmanager
+def waiting(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> Iterator[None]:
+    """Ask, and go at the end without the answer."""
+    url = httpx.URL(service.api)
+    assert url.port is not None
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=SECONDS)
+    with contextlib.closing(connection):
+        headers = {"Authorization": f"Bearer {who}", "Content-Type": "application/json"}
+        connection.request("POST", f"{url.path.rstrip('/')}{path}", json.dumps(body), headers)
+        yield
 
 
 def used_tokens(service: Running, name: str) -> int:

@@ -44,20 +44,25 @@ RESOLVED = {"RESOLVE_BENEATH", "RESOLVE_NO_SYMLINKS", "RESOLVE_NO_XDEV"}
 
 
 def traced(tmp_path: Path, *arguments: str) -> list[str]:
-    """Return the calls of a process with a path in them, as strace prints them; descriptors say what they are of."""
+    """Return the calls of a process with a path in them, as strace prints them; descriptors say what they are of.
+
+    Those of a thread stand together, in their order: in a file of all of them, one call may cut another one in two.
+    """
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
     if subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this system lets nobody trace a process")
-    out = tmp_path / "trace"
-    run = [strace, "-f", "-y", "-s", "4096", "-e", "trace=%file,openat2", "-o", str(out), sys.executable, "-c", SCRIPT]
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    run = [strace, "-ff", "-y", "-s", "4096", "-e", "trace=%file,openat2", "-o", str(traces / "thread")]
+    run += [sys.executable, "-c", SCRIPT]
     spare = tmp_path / "spare"
     spare.mkdir()
     environment = {**os.environ, "SQLITE_TMPDIR": str(spare)}
     done = subprocess.run([*run, *arguments], capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    return out.read_text().splitlines()
+    return [line for thread in sorted(traces.iterdir()) for line in thread.read_text().splitlines()]
 
 
 def beneath(call: str, arguments: str, folder: str) -> str | None:
@@ -104,7 +109,7 @@ def test_what_lies_in_a_folder_is_opened_beneath_it(tmp_path: Path, read_only: b
     table: collections.Counter[tuple[str, str]] = collections.Counter()
     opened = set()
     for line in traced(tmp_path, folder, *(["read"] if read_only else [])):
-        found = re.match(r"\d+ +(\w+)\((.*)\) += (.*)", line)
+        found = re.match(r"(\w+)\((.*)\) += (.*)", line)
         if found is None:
             continue
         call, arguments, result = found.groups()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,15 +51,22 @@ def test_the_newest_source_stays_however_large(tmp_path: Path) -> None:
         assert names(mm) == ["larger"]
 
 
-def test_old_sources_go_for_their_age_and_a_source_is_as_old_as_its_newest_block() -> None:
+def test_old_sources_go_for_their_age_and_a_source_is_as_old_as_its_newest_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with opened(None, TINY_MEMORY) as mm:
         for name in ("old", "both"):
             mm.read(random_text(200, seed=len(name)), source=name)
         time.sleep(0.05)
-        middle = time.time()
+        middle = datetime.datetime.now(datetime.UTC)
         mm.read(random_text(200, seed=9), source="both", again=True)
         mm.read(random_text(200, seed=10), source="new")
-        assert retire(mm.memory, None, time.time() - middle) == ("old",)
+        # The clock stands still, so that the age is that of this moment when the sources are looked at.
+        now = datetime.datetime.now(datetime.UTC)
+        still = SimpleNamespace(now=lambda zone: now)
+        clock = SimpleNamespace(UTC=datetime.UTC, timedelta=datetime.timedelta, datetime=still)
+        monkeypatch.setattr("everlong.memory.retention.datetime", clock)
+        assert retire(mm.memory, None, (now - middle).total_seconds()) == ("old",)
         assert sorted(names(mm)) == ["both", "new"]
 
 

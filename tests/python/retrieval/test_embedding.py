@@ -417,12 +417,16 @@ def test_an_encoder_that_failed_is_asked_again() -> None:
 
 def test_an_embedder_that_nobody_closed_lets_its_memory_go(tmp_path: Path) -> None:
     config = EMBEDDING.changed(search={"encoder": CountingEncoder()})
+    before = set(threading.enumerate())
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config)
     mm.read(random_text(1500))
-    threads = threading.active_count()
+    own = set(threading.enumerate()) - before  # and not how many there are: threads of another test may end meanwhile
+    assert own
     del mm
     gc.collect()
-    assert threading.active_count() == threads - 1
+    for thread in own:
+        thread.join(60)
+        assert not thread.is_alive()
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         assert mm.stream_tokens > 0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from everlong.service_data.keys import Key, Keys, hash_of, load_keys
 from everlong.service_data.limits import Limits
 from support.processes import everlong_command
-from support.service import MODEL, running, tiny_loaded, until
+from support.service import MODEL, running, tiny_loaded, until, waiting
 
 pytestmark = pytest.mark.slow
 
@@ -29,21 +30,20 @@ def test_a_full_queue_says_when_to_come_again(tmp_path: Path) -> None:
         with http.stream("POST", "/chat/completions", json=body(4000, stream=True)) as first:
             lines = first.iter_lines()
             next(lines)
-            waiting: list[int] = []
+            codes: list[int] = []
             thread = threading.Thread(
-                target=lambda: waiting.append(
+                target=lambda: codes.append(
                     httpx.post(f"{there.api}/chat/completions", json=body(2), timeout=60).status_code
                 )
             )
             thread.start()
-            while len(there.service.engine.queue) < 1:
-                time.sleep(0.01)
-            refused = httpx.post(f"{there.api}/chat/completions", json=body(2))
+            until(lambda: len(there.service.engine.queue) == 1)
+            refused = httpx.post(f"{there.api}/chat/completions", json=body(2), timeout=60)
             assert refused.status_code == 429
             assert refused.json()["error"]["code"] == "queue_full"
             assert int(refused.headers["retry-after"]) >= 1
         thread.join()  # the first caller has gone, so the second one's turn has come
-        assert waiting == [200]
+        assert codes == [200]
 
 
 def test_a_question_whose_caller_has_gone_gives_up_its_place(tmp_path: Path) -> None:
@@ -59,18 +59,23 @@ def test_a_question_whose_caller_has_gone_gives_up_its_place(tmp_path: Path) -> 
         lines = first.iter_lines()  # the caller has gone when this is
         next(lines)
         for _ in range(3):
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{there.api}/chat/completions", json=body(2), headers=headers, timeout=0.5)
+            with waiting(there, "ada", body(2)):
+                until(lambda: len(there.service.engine.queue) == 1)
             until(lambda: not len(there.service.engine.queue))
 
 
-def test_a_question_that_waited_too_long_is_refused_and_an_answer_that_takes_too_long_ends(tmp_path: Path) -> None:
-    limits = Limits(at_once=1, queue_seconds=0.0, answer_seconds=0.2)
+def test_a_question_that_waited_too_long_is_refused_and_an_answer_that_takes_too_long_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(at_once=1, queue_seconds=0.0)
     with running(tmp_path / "m", limits=limits) as there:
         late = httpx.post(f"{there.api}/chat/completions", json=body(2), timeout=60)
         assert (late.status_code, late.json()["error"]["code"]) == (503, "queue_timeout")
         assert "retry-after" in late.headers
-    with running(tmp_path / "m", limits=Limits(answer_seconds=0.2)) as there:
+    looks = itertools.count()  # a second passes between two looks at the clock, and with each piece there is one
+    clock = types.SimpleNamespace(monotonic=lambda: float(next(looks)))
+    monkeypatch.setattr("everlong.serve.answering.time", clock)
+    with running(tmp_path / "m", limits=Limits(answer_seconds=50.0)) as there:
         long = httpx.post(f"{there.api}/chat/completions", json=body(4000), timeout=60).json()
         assert long["choices"][0]["finish_reason"] == "length"
         assert 0 < long["usage"]["completion_tokens"] < 4000
@@ -86,7 +91,7 @@ def test_an_answer_under_way_ends_whole_when_the_service_ends(tmp_path: Path) ->
                 told.append(line)
 
     begun = threading.Event()
-    with running(tmp_path / "m") as there:
+    with running(tmp_path / "m", graceful=60) as there:
         thread = threading.Thread(target=ask, args=(there.api, begun))
         thread.start()
         assert begun.wait(60)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
-import json
 import threading
 import time
+import types
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from everlong.service_data.keys import Key, Keys, hash_of
 from everlong.service_data.limits import Limits
 from everlong.text.encoding import decode_text
 from support import random_text
-from support.service import MODEL, Clock, Running, client_of, running, tiny_loaded, until, used_tokens
+from support.service import MODEL, Clock, Running, client_of, running, tiny_loaded, until, used_tokens, waiting
 
 LONG = random_text(400_000)
 SECONDS = 60.0  # after which a test gives up
@@ -89,7 +88,8 @@ def test_a_key_without_an_answer_under_way_is_let_in_beyond_the_others() -> None
             for job in jobs[4:]:
                 made.put(job)
             await asyncio.to_thread(until, lambda: made.active_jobs == 4)
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(until, lambda: len(began) == 4)  # each is let in before its first step
+            await asyncio.sleep(0.1)  # time for a fifth one; too short a time proves less, and fails nothing
             assert sorted(began) == ["a", "a", "b", "c"]  # d comes as soon as anything ends, before the others' second
             jobs[0].cancel()
             await asyncio.to_thread(until, lambda: len(began) == 5)
@@ -179,18 +179,6 @@ def chat(http: httpx.Client, text: str | list[dict[str, str]], model: str = "lib
     return http.post("/chat/completions", json={"model": model, "messages": turns, "max_tokens": 4, **more})
 
 
-@contextlib.contextmanager
-def waiting(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> Iterator[None]:
-    """Ask, and go at the end without the answer."""
-    url = httpx.URL(service.api)
-    assert url.port is not None
-    connection = http.client.HTTPConnection(url.host, url.port, timeout=SECONDS)
-    with contextlib.closing(connection):
-        headers = {"Authorization": f"Bearer {who}", "Content-Type": "application/json"}
-        connection.request("POST", f"{url.path.rstrip('/')}{path}", json.dumps(body), headers)
-        yield
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["lib", MODEL])
 @pytest.mark.parametrize("kind", ["question", "conversation", "everlong", "responses"])
@@ -234,7 +222,15 @@ def test_several_long_questions_of_one_key_leave_room_for_another(service: Runni
 
 
 @pytest.mark.slow
-def test_time_ends_a_question_that_is_being_read(tmp_path: Path) -> None:
+def test_time_ends_a_question_that_is_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, computed = Clock(), TokenCounter.computed
+
+    def computed_slowly(counter: TokenCounter, tokens: int) -> None:
+        computed(counter, tokens)
+        clock.seconds += 0.2  # whatever the machine takes for it, and for the prompt before
+
+    monkeypatch.setattr("everlong.serve.answering.time", types.SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(TokenCounter, "computed", computed_slowly)
     with running(tmp_path, keys=KEYS, limits=Limits(answer_seconds=0.5)) as service, client_of(service, "ada") as http:
         answer = chat(http, LONG, MODEL).json()
         assert answer["choices"][0]["finish_reason"] == "length"
