@@ -4,11 +4,13 @@
 
 QUESTIONS.json has `texts`, by name (or FILE patterns below --texts), and `questions`. Each question has a `kind`, the
 `sources` that answer it, and `answers`, of which all must stand in a reply. What is `evidence` must come back, by
-default the answers. `only` is a pattern, for lists: what it finds in a reply must be among the answers. A file in
-SQuAD's format will do, too: of XQuAD, in eleven languages, each paragraph is a source.
+default the answers. `only` is a pattern, for lists: what it finds in a reply must be among the answers. `elsewhere`
+lists questions that nothing in the texts answers. A file in SQuAD's format will do, too: of XQuAD, in eleven languages,
+each paragraph is a source. With --half every second paragraph is read, and 40 questions to the others are asked, too.
 
 *Found*: all evidence came back from the sources. *Gold*: the same model with the sources in its prompt, cut to
 --passage characters around the evidence. Confidence is asked for twice: from all texts, and from all but the sources.
+*Unsure*: how often the memory is, where nothing answers, without the sources, and where all evidence came back.
 With --survey, the memory is asked by `survey`, which is not sure of anything, and never without the sources.
 FOLDER keeps the memory and every reply, and a run that was cut short goes on.
 """
@@ -28,11 +30,14 @@ from typing import Any
 
 import everlong
 from everlong.frame.model_setup import configured
+from everlong.generation.answer import is_unsure
 from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import load
 from everlong.retrieval.recall import Recall
 from everlong_lab.eval.calibration import calibration
 from everlong_lab.eval.gold import answer_from_passage
+
+ELSEWHERE = 40  # questions that nothing answers, of those to the texts that are not read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +87,14 @@ def squad(rows: Any, kind: str) -> tuple[dict[str, str], list[Question]]:
                 answer = (one["answers"][0]["text"],)
                 found.append(Question(one["question"], kind, (source,), answer, answer))
     return texts, found
+
+
+def halved(texts: dict[str, str], questions: list[Question]) -> tuple[dict[str, str], list[Question], list[str]]:
+    """Return every second text, the questions to these, and 40 of those to the others."""
+    kept = {name: texts[name] for name in list(texts)[::2]}
+    others = [one.words for one in questions if not kept.keys() & set(one.sources)]
+    mine = [one for one in questions if kept.keys() >= set(one.sources)]
+    return kept, mine, others[:: max(1, len(others) // ELSEWHERE)][:ELSEWHERE]
 
 
 def given_questions(file: pathlib.Path, directory: pathlib.Path) -> tuple[dict[str, str], list[Question]]:
@@ -140,7 +153,11 @@ def asked(
     }
 
 
-def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def confidence_of(mm: everlong.MemoryModel, words: str) -> float | None:
+    return mm.generate(words, max_new_tokens=1, remember=False).confidence
+
+
+def tables(rows: Sequence[dict[str, Any]], nowhere: Sequence[float | None]) -> Iterator[str]:
     yield "| questions | asked | found | right | gold right | of the found: right | of the found: gold right |"
     yield "|---|---|---|---|---|---|---|"
     for kind in (*dict.fromkeys(row["kind"] for row in rows), "all"):
@@ -158,6 +175,14 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         for which in (True, False):
             if of_them := [said for said, true in told if true is which]:
                 yield f"{'found' if which else 'not found'}: {statistics.fmean(of_them):.2f}, of {len(of_them)}"
+        kinds = {
+            "where nothing answers": nowhere,
+            "without the sources": [row["confidence without"] for row in rows],
+            "where all evidence came back": [row["confidence"] for row in rows if row["found"]],
+        }
+        yield "unsure " + ", ".join(
+            f"{name} {sum(map(is_unsure, said))} of {len(said)}" for name, said in kinds.items() if said
+        )
 
 
 def main() -> None:
@@ -172,11 +197,15 @@ def main() -> None:
     parser.add_argument("--passage", type=int, default=2000, help="characters of a source in the gold prompt")
     parser.add_argument("--minutes", type=float, default=600, help="no question is begun after so many")
     parser.add_argument("--name", default="replies", help="of the file of replies: another one for other settings")
+    parser.add_argument("--half", action="store_true", help="read every second text, and ask for the others, too")
     parser.add_argument("--survey", action="store_true", help="ask by survey: questions over everything")
     parser.add_argument("--set", action="append", default=[], help="setting of MemoryConfig, group.name=value")
     given = parser.parse_args()
     started = time.monotonic()
     texts, questions = given_questions(given.questions, given.texts)
+    elsewhere = json.loads(given.questions.read_text("utf-8")).get("elsewhere", [])
+    if given.half:
+        texts, questions, elsewhere = halved(texts, questions)
     given.folder.mkdir(parents=True, exist_ok=True)
     kept = given.folder / f"{given.name}.json"
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
@@ -193,7 +222,8 @@ def main() -> None:
                 kept.write_text(json.dumps(rows, indent=1, ensure_ascii=False), "utf-8")
                 told = " ".join(str(row[name]) for name in ("found", "right", "gold right"))
                 print(told, question.words, "|", row["reply"], file=sys.stderr)
-    print("\n".join(tables(list(rows.values()))))
+        nowhere = [] if given.survey else [confidence_of(mm, words) for words in elsewhere]
+    print("\n".join(tables(list(rows.values()), nowhere)))
 
 
 if __name__ == "__main__":

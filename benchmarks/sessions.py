@@ -6,7 +6,7 @@ when, and questions that two to four sessions answer together.
 Eight friends talk with each other. In a session somebody states a fact, and all around it is small talk of TIAGE's
 dialogues, without lines that say where somebody lives, what they do, or what their animals are called. Where somebody
 moves or takes another job, the last session counts. With --lists, each of eight topics comes up in some sessions, and
-the questions are: in which?
+the questions are: in which? Forty further questions are `elsewhere`: no session answers them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ TOLD = (
     ("I burnt the soup for my mother's birthday", "the soup was burnt"),
     ("I learned to juggle with four oranges", "juggling was learned"),
     ("I slept in a lighthouse by the sea", "somebody slept in a lighthouse"),
+)
+NOBODY_SAID = (  # what is asked of each friend, and no session tells
+    "When is {}'s appointment with the dentist?",
+    "How much did {} pay for the new sofa?",
+    "What is the name of {}'s landlord?",
+    "On which floor is {}'s flat?",
+    "Which size of shoes does {} wear?",
 )
 TOPICS = ("regatta", "landslide", "windmill", "eclipse", "tortoise", "cathedral", "glacier", "accordion")
 _MOST_LISTED = 6  # sessions that one topic comes up in
@@ -102,6 +109,11 @@ def drawn(sessions: int, draw: random.Random) -> tuple[dict[str, str], list[dict
     return texts, questions
 
 
+def elsewhere() -> list[str]:
+    """Return questions about the friends that no session answers."""
+    return [words.format(friend) for words in NOBODY_SAID for friend in FRIENDS]
+
+
 def listed(texts: dict[str, str], draw: random.Random) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return sessions in which topics come up, and what each question for such a topic has to list."""
     lines = {name: text.split("\n") for name, text in texts.items()}
@@ -146,7 +158,8 @@ def main() -> None:
     texts, questions = drawn(given.sessions, draw)
     if given.lists:
         texts, questions = listed(texts, draw)
-    given.questions.write_text(json.dumps({"texts": texts, "questions": questions}, indent=1), "utf-8")
+    rows = {"texts": texts, "questions": questions, "elsewhere": [] if given.lists else elsewhere()}
+    given.questions.write_text(json.dumps(rows, indent=1), "utf-8")
     print(f"{len(texts)} sessions, {sum(map(len, texts.values()))} characters, {len(questions)} questions")
 
 
