@@ -437,7 +437,8 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
             for _ in self.frame.begin_prompt():  # what is decided here is traced, and nothing comes back
                 self.frame.bring_back(())
             found = self.searcher.find_sentences(prompt, where, tapped).chosen(self.config.search.decisive)
-            return self.searcher.citing.found(found)
+            alone = self.searcher.quotes(found, where) if self.config.answer.quotes_alone else None
+            return self.searcher.citing.found(found, alone)
 
     def signal(self, signal: Signal) -> None:
         """Do what a control token says (text/control.py): end the open block, or recall for the newest tokens.

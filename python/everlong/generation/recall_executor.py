@@ -94,7 +94,7 @@ class RecallExecutor:
         if action.trigger == "prompt" and turn.prompt is not None:
             found = searcher.find_sentences(turn.prompt, where, turn.tapped).chosen(config.search.decisive)
             self.confidence, self.walk = found.confidence, found.walk
-            self.sentences, self.nearest = searcher.quotes(found), found.sentences[:1]
+            self.sentences, self.nearest = searcher.quotes(found, where), found.sentences[:1]
         else:
             ids = self._newest(newest, config.archive.page_tokens)
             if len(ids) == 0:

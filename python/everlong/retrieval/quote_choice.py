@@ -10,7 +10,8 @@ sentence says of the thing in question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from everlong.frame.part import Offer
 from everlong.retrieval.quotes import Sentence
@@ -23,6 +24,7 @@ Words = frozenset[str]
 # name of the question's; what all of the question's words count that none has yet, and what the first sentence of a
 # group has before another.
 REACH = 0.75
+_REACH_IN_SHORT = 0.5  # where what it says best may be in the next sentence
 _ASKS = 0.2
 _NAMES_NOBODY = 0.2
 _COVERED = 0.1
@@ -43,8 +45,12 @@ def choose(
     groups: Sequence[Offer],
     rarity: Callable[[Sequence[str]], list[float]],
     count: int,
+    short: Mapping[Sentence, Hashable] = MappingProxyType({}),
 ) -> list[Sentence]:
-    """Return at most `count` of the sentences, which are best first and say these `texts`, in the order of choice."""
+    """Return at most `count` of the sentences, which are best first and say these `texts`, in the order of choice.
+
+    `short`: the short text that a sentence stands in (retrieval/whole_texts.py). One is chosen of each.
+    """
     if not ranked:
         return []
     texts_of = dict(zip(ranked, texts, strict=True))
@@ -52,8 +58,9 @@ def choose(
     names = _words_of_names(question)
     score = _scores(ranked, texts, words, question)
     best = max(score.values())
-    near = best - (1 - REACH) * abs(best)  # of cosines all may be below zero
-    waiting = [one for one in ranked if score[one] >= near]
+    # Of cosines all may be below zero.
+    near, near_in_short = (best - (1 - reach) * abs(best) for reach in (REACH, _REACH_IN_SHORT))
+    waiting = [one for one in ranked if score[one] >= (near_in_short if one in short else near)]
     rare = _rarities(frozenset().union(words_apart(question), *(words[one] for one in waiting)), rarity)
     asked = {word: rare[word] for word in words_apart(question)}
     whole = max(sum(asked.values()), 1e-9)
@@ -92,6 +99,7 @@ def choose(
             other
             for other in waiting
             if other is not one
+            and not (other in short and short[other] == short.get(one))
             and not (speaker[other] == speaker[one] and _is_copy(words[other], words[one], rare, telling_apart[other]))
         ]
     return chosen

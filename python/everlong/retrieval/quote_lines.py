@@ -48,6 +48,7 @@ def lines_of(
         with contextlib.suppress(MemoryNotFoundError, IndexError):
             head = _head(block, titles.of(block), newest=one.newest)
             for words in words_of(core, tokenizer, [one]):
+                words = words.removeprefix(f"{block.source}\n")  # the head has it
                 line = " ".join(filter(None, (head, one.before_it + words)))
                 lines.append(((event_time(block), block.id, one.begin), line))
     return tuple(line for _, line in sorted(lines))

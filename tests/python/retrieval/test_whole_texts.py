@@ -1,0 +1,93 @@
+"""Short texts are quoted as wholes, and stand once among the quotes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import everlong
+from everlong.retrieval.quotes import Sentence
+from everlong.retrieval.whole_texts import ROOM, SHORT, with_whole_texts
+from support import SMALL, byte_tokenizer, tiny_model
+from support.examples import examples
+
+CONFIG = SMALL.changed(
+    search={"index": ("words",), "groups": 8, "neighbours": 0},
+    answer={"quotes": 4, "quotes_alone": True},
+    frame={"recalled_tokens": 512},
+)
+NOTE = "The harbour master is Ada Quill. She was born in Ghent, on a barge."
+QUESTION = "Where was the harbour master born?"
+
+
+def quoted(texts: dict[str, str], question: str = QUESTION, **changes: Any) -> tuple[str, ...]:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG.changed(**changes)) as mm:
+        for source, text in texts.items():
+            mm.read(text, source=source)
+        mm.read("x" * 700, source="end")  # what stands in the frame is not recalled
+        return mm.generate(question, max_new_tokens=1, remember=False, chat=False).quoted
+
+
+def test_a_note_stands_as_a_whole_and_once() -> None:
+    lines = quoted({"note": NOTE, "other": "Ada likes plums. They are sweet."})
+    assert [line for line in lines if "harbour" in line] == [f"[note] {NOTE}"]
+    assert sum("Ghent" in line for line in lines) == 1
+
+
+def test_its_source_s_name_stands_in_front_alone() -> None:
+    assert f"[note] {NOTE}" in quoted({"note": f"note\n{NOTE}"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NOTE + " Nothing else is known of her." * 8,  # longer than SHORT
+        "Mara: The harbour master is Ada Quill.\nKofi: I was in Ghent.",
+    ],
+)
+def test_of_a_longer_text_and_of_a_talk_the_sentence_stands(text: str) -> None:
+    lines = [line for line in quoted({"note": text}) if "harbour" in line]
+    assert len(lines) == 1
+    assert lines[0].endswith("Ada Quill.")
+
+
+def test_what_was_read_under_one_name_later_is_a_text_of_its_own() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
+        mm.read(NOTE, source="log", happened="2026-01-02")
+        mm.read("The weather was fine. It rained at night.", source="log", happened="2026-01-03")
+        mm.read("x" * 700, source="end")
+        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False).quoted
+    assert f"[log, 2026-01-02] {NOTE}" in lines
+
+
+def test_what_a_filter_hides_of_a_text_is_not_quoted() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
+        mm.read("The harbour master is Ada Quill.", source="note", tags=["open"], more=True)
+        mm.read("She was born in Ghent, on a barge.", source="note", tags=["secret"])
+        mm.read("x" * 700, source="end")
+        where = everlong.Where(tags=["open"])
+        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False, where=where).quoted
+    assert lines
+    assert not any("Ghent" in line for line in lines)
+
+
+spans = st.integers(0, 2000).flatmap(lambda begin: st.tuples(st.just(begin), st.integers(begin + 1, begin + 90)))
+
+
+@examples(100)
+@given(st.lists(st.tuples(spans, st.integers(0, SHORT)), min_size=1, max_size=12))
+def test_they_take_no_more_than_their_room(places: list[tuple[tuple[int, int], int]]) -> None:
+    chosen = [Sentence(at, begin, end, 1.0) for at, ((begin, end), _) in enumerate(places)]
+    short = {one: (one.stream, one.begin, one.end + more) for one, (_, more) in zip(chosen, places, strict=True)}
+    quotes = with_whole_texts(chosen, short)
+    assert [one.stream for one in quotes] == [one.stream for one in chosen]
+    alone = sum(one.end - one.begin for one in chosen)
+    assert sum(one.end - one.begin for one in quotes) <= max(ROOM, alone)
+    for quote, one in zip(quotes, chosen, strict=True):
+        assert quote in (one, dataclasses.replace(one, end=short[one][2]))
+    if alone <= ROOM - SHORT:
+        assert quotes[0].end == short[chosen[0]][2]  # the best one has its text
