@@ -90,6 +90,11 @@ def text_tag(
     return _TEXT + digest.hexdigest()[:32]
 
 
+def text_in(tags: Iterable[str]) -> str:
+    """Return the digest of the text that a block is of, the newest; "" for a block without one."""
+    return next(reversed([tag.removeprefix(_TEXT) for tag in tags if tag.startswith(_TEXT)]), "")
+
+
 def require_users(tags: Iterable[str]) -> None:
     """Raise ValueError for a tag that is everlong's own."""
     for tag in tags:

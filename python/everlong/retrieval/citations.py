@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -44,7 +45,7 @@ class CitationBuilder:
             used = quotes_alone is None or any(sentence.within(one) for sentence in quotes_alone)
             return dataclasses.replace(self._pages_of(one), used=used)
 
-        return (*_cited(cited, offers), *_cited(self._whole, soft))
+        return (*_cited(cited, offers), *_cited(functools.partial(self._whole, used=quotes_alone is None), soft))
 
     def places(self, offers: Sequence[Offer]) -> tuple[Recall, ...]:
         """Return offers of pages as they are, in their order."""
@@ -95,7 +96,7 @@ class CitationBuilder:
             confidence=one.confidence,
         )
 
-    def _whole(self, one: Offer) -> Recall:
+    def _whole(self, one: Offer, *, used: bool = True) -> Recall:
         info, page = self._core.blocks.info(one.page.block), one.page
         return self._recall(
             info.id,
@@ -105,6 +106,7 @@ class CitationBuilder:
             one.found_by,
             block_id=info.id,
             as_details=True,
+            used=used,
         )
 
     def _recall(

@@ -15,7 +15,7 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import everlong._core as _core
@@ -46,24 +46,36 @@ def lines_of(
         if block is None:
             continue
         with contextlib.suppress(MemoryNotFoundError, IndexError):
-            head = _head(block, titles.of(block), newest=one.newest)
+            title = titles.of(block)
+            head = _head(block, title, newest=one.newest)
             for words in words_of(core, tokenizer, [one]):
-                words = words.removeprefix(f"{block.source}\n")  # the head has it
+                if one.begin == block.begin:
+                    words = _behind(words, {title, _shortened(block.source)})
                 line = " ".join(filter(None, (head, one.before_it + words)))
                 lines.append(((event_time(block), block.id, one.begin), line))
     return tuple(line for _, line in sorted(lines))
 
 
 def _head(block: _core.BlockInfo, title: str, *, newest: bool) -> str:
-    source = " ".join(block.source.split())
-    if len(source) > _TITLE_CHARACTERS:
-        source = f"{source[: _TITLE_CHARACTERS - 3]}..."
+    source = _shortened(block.source)
     named = title and f" {' '.join(words_in(source))} " in f" {' '.join(words_in(title))} "
     date = "" if block.happened is None else _day(block.happened)
     told = [*filter(None, ("" if named else source, title, date))]
     if newest:
         told.append("newest")
     return f"[{', '.join(told)}]" if told else ""
+
+
+def _shortened(source: str) -> str:
+    """Return a source's name on one line, cut where it is long."""
+    name = " ".join(source.split())
+    return name if len(name) <= _TITLE_CHARACTERS else f"{name[: _TITLE_CHARACTERS - 3]}..."
+
+
+def _behind(words: str, heads: Collection[str]) -> str:
+    """Return a text without its first line, where a head in front of it says that already."""
+    line, _, rest = words.partition("\n")
+    return rest.lstrip() if rest.strip() and _MARKED.sub("", line.strip()) in heads else words
 
 
 def _day(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from everlong.retrieval.recency import MOST_COMPARED, newest_first, occasion_of,
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search, tokens_of
-from everlong.retrieval.whole_texts import short_texts, with_whole_texts
+from everlong.retrieval.whole_texts import ShortTexts, with_whole_texts
 from everlong.retrieval.word_table import rarest_words, word_table
 from everlong.text.encoding import decode_text, encode
 from everlong.text.keyphrases import Keyphrases
@@ -302,9 +302,14 @@ class Searcher:
         self, found: SearchOutcome, question_ids: npt.NDArray[np.int32], where: Where
     ) -> SearchOutcome:
         """Return it with those of its sentences alone that are to be quoted. What was forgotten since is none."""
-        question, texts = decode_text(self._tokenizer, question_ids.tolist()), self._texts_of(found.sentences)
+        question = decode_text(self._tokenizer, question_ids.tolist())
+        texts = {
+            one: one.before_it + words
+            for one in found.sentences
+            for words in words_of(self._core, self._tokenizer, [one])
+        }
         count = self.config.answer.quotes
-        short = short_texts(self._core, texts, where)
+        short = ShortTexts(self._core, self._tokenizer, where).of(list(texts))
         chosen = choose(list(texts), list(texts.values()), question, found.offers, self._rarity, count, short)
         if self.config.search.newest_first:
             chosen = self._without_older(found, chosen, [texts[one] for one in chosen], question)
@@ -324,12 +329,6 @@ class Searcher:
         ]
         return without_older(quotes, question)
 
-    def _texts_of(self, sentences: Iterable[Sentence]) -> dict[Sentence, str]:
-        """Return what each says, behind who speaks, in their order, without those that were forgotten since."""
-        return {
-            one: one.before_it + words for one in sentences for words in words_of(self._core, self._tokenizer, [one])
-        }
-
     def quotes(self, found: SearchOutcome, where: Where = EVERYWHERE) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first.
 
@@ -339,8 +338,8 @@ class Searcher:
         there = itertools.islice((one for one in found.sentences if any(map(one.within, found.offers))), count)
         if count < 2:
             return tuple(there)
-        texts = self._texts_of(there)
-        return tuple(with_whole_texts(list(texts), short_texts(self._core, texts, where)))
+        chosen = list(there)
+        return tuple(with_whole_texts(chosen, ShortTexts(self._core, self._tokenizer, where).of(chosen)))
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` takes of a prompt's question, to look at index parts alone."""

@@ -9,35 +9,61 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
+from everlong.memory.origins import text_in
 from everlong.memory.where import Where
 from everlong.retrieval.quotes import Sentence, block_of
-from everlong.retrieval.recency import occasion_of
-from everlong.text.unit_context import without_speaker
+from everlong.text.encoding import decode_text
+from everlong.text.unit_context import is_talk
 
 SHORT = 224  # tokens of such a text, at most
-ROOM = 640  # tokens of all quotes of a question together, with such texts among them
+ROOM = 640  # tokens of a question's quotes, up to which texts stand in the place of their sentences
 
 Span = tuple[int, int, int]  # a stream, and where a text begins and ends in it
 
 
-def short_texts(core: _core.Memory, texts: Mapping[Sentence, str], where: Where) -> dict[Sentence, Span]:
-    """Return, for each sentence of a short text that passes `where` as a whole, where that text is.
+class ShortTexts:
+    """The short texts that one question's sentences stand in, as far as they pass `where`."""
 
-    `texts`: what the sentences say. What somebody says in a talk has none.
-    """
-    spans: dict[int, Span | None] = {}
-    found = {}
-    for one, text in texts.items():
-        block = None if without_speaker(text)[0] else block_of(core, one)
-        if block is None:
-            continue
-        if block.id not in spans:
-            spans[block.id] = _span_of(core, block, where)
-        if (span := spans[block.id]) is not None:
-            found[one] = span
-    return found
+    def __init__(self, core: _core.Memory, tokenizer: Any, where: Where) -> None:
+        self._core, self._tokenizer = core, tokenizer
+        self._passing = {one.id for one in where.blocks(core)} if where.chooses else None
+        self._spans: dict[int, Span | None] = {}  # by block
+
+    def of(self, sentences: Sequence[Sentence]) -> dict[Sentence, Span]:
+        """Return, for each sentence that stands in such a text, where that is. What was forgotten since has none."""
+        found = {}
+        for one in sentences:
+            block = block_of(self._core, one)
+            if block is None:
+                continue
+            if block.id not in self._spans:
+                self._spans[block.id] = self._span_of(block)
+            if (span := self._spans[block.id]) is not None:
+                found[one] = span
+        return found
+
+    def _span_of(self, block: _core.BlockInfo) -> Span | None:
+        """Return where the text is that a block is of, if it is short, no talk, and in one place."""
+        text, stream = text_in(block.tags), block.stream
+        if block.role != "read" or not block.source or not text or block.end - block.begin > SHORT:
+            return None
+        try:
+            near = self._core.blocks.pages_of(stream, max(0, block.begin - SHORT), block.end + SHORT)
+            blocks = [self._core.blocks.info(number) for number in dict.fromkeys(page.block for page in near)]
+            parts = [one for one in blocks if text_in(one.tags) == text]
+            begin, end = parts[0].begin, parts[-1].end
+            if end - begin > SHORT or sum(one.end - one.begin for one in parts) != end - begin:
+                return None
+            if self._passing is not None and not self._passing.issuperset(one.id for one in parts):
+                return None
+            words = decode_text(self._tokenizer, self._core.blocks.token_ids(stream, begin, end).tolist())
+        except (MemoryNotFoundError, IndexError):
+            return None
+        return None if is_talk(words) else (stream, begin, end)
 
 
 def with_whole_texts(chosen: Sequence[Sentence], short: Mapping[Sentence, Span]) -> list[Sentence]:
@@ -53,20 +79,3 @@ def with_whole_texts(chosen: Sequence[Sentence], short: Mapping[Sentence, Span])
         else:
             quotes.append(one)
     return quotes
-
-
-def _span_of(core: _core.Memory, block: _core.BlockInfo, where: Where) -> Span | None:
-    """Return where the whole text is that a block is of, if it is short and was read from a source."""
-    if block.role != "read" or not block.source or block.end - block.begin > SHORT:
-        return None
-    blocks = [one for one in Where(source=block.source).blocks(core) if occasion_of(one) == occasion_of(block)]
-    begin, end = min(one.begin for one in blocks), max(one.end for one in blocks)
-    if end - begin > SHORT or {one.stream for one in blocks} != {block.stream}:
-        return None
-    if sum(one.end - one.begin for one in blocks) != end - begin:  # other text stands between its parts
-        return None
-    if where.chooses:
-        passing = {one.id for one in dataclasses.replace(where, source=block.source).blocks(core)}
-        if not passing.issuperset(one.id for one in blocks):
-            return None
-    return block.stream, begin, end

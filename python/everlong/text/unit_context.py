@@ -40,6 +40,11 @@ def without_names(question: str, names: Collection[str]) -> str:
     return " ".join(re.sub(rf"(?<!\w)(?:{each})(?!\w)(?:['\u2019]s?(?!\w))?", " ", question, flags=re.I).split())
 
 
+def is_talk(text: str) -> bool:
+    """Return whether a line of a text begins with who speaks."""
+    return bool(_SPEAKER.search(text))
+
+
 class Turns:
     """The turns of a dialogue in a text, by their characters."""
 

@@ -381,7 +381,7 @@ def test_a_file_of_questions_is_answered_line_by_line(
     assert sum(row["seconds"] for row in rows) > 0
     for row in (rows[0], rows[-1]):  # none finds in the memory what was asked before it
         assert row["text"] == alone["text"]
-        named = ("span", "source", "score", "passage")
+        named = ("span", "source", "score", "used", "passage")
         assert row["confidence"] == alone["confidence"]
         assert row["recalled"] == [{name: recall[name] for name in named} for recall in alone["recalled"]]
     assert json.loads(here("inspect", two_sources, "--json").stdout)["sources"] == before

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
+from everlong.retrieval import whole_texts
 from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.whole_texts import ROOM, SHORT, with_whole_texts
 from support import SMALL, byte_tokenizer, tiny_model
@@ -47,6 +48,7 @@ def test_its_source_s_name_stands_in_front_alone() -> None:
     [
         NOTE + " Nothing else is known of her." * 8,  # longer than SHORT
         "Mara: The harbour master is Ada Quill.\nKofi: I was in Ghent.",
+        "Session 4\n\nThe harbour master is Ada Quill.\nMara: I was in Ghent.",
     ],
 )
 def test_of_a_longer_text_and_of_a_talk_the_sentence_stands(text: str) -> None:
@@ -73,6 +75,37 @@ def test_what_a_filter_hides_of_a_text_is_not_quoted() -> None:
         lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False, where=where).quoted
     assert lines
     assert not any("Ghent" in line for line in lines)
+
+
+def test_texts_of_one_name_stay_apart() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
+        mm.read(NOTE, source="README.md", origin="/a/README.md")
+        mm.read("Rules of the harbour. No smoking there.", source="README.md", origin="/b/README.md")
+        mm.read("x" * 700, source="end")
+        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False).quoted
+    assert f"[README.md] {NOTE}" in lines
+    assert not any("smoking" in line and "Ada" in line for line in lines)
+
+
+def test_a_text_that_is_forgotten_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    block_of = whole_texts.block_of
+
+    def forgetting(core: Any, sentence: Sentence) -> Any:
+        block = block_of(core, sentence)
+        if block is not None and block.source == "note":
+            core.blocks.forget([one.id for one in everlong.Where(source="note").blocks(core)])
+        return block
+
+    monkeypatch.setattr(whole_texts, "block_of", forgetting)
+    lines = quoted({"note": NOTE, "other": "The harbour master was born late. It freezes."})
+    assert not any("Ada" in line for line in lines)
+    assert any("born late" in line for line in lines), lines
+
+
+def test_a_first_line_that_the_head_has_not_whole_stays() -> None:
+    name = f"{'n' * 70} harbour budget of 2026"
+    [line] = [line for line in quoted({name: f"{name}\n{NOTE}"}) if "Ada" in line]
+    assert "harbour budget of 2026" in line
 
 
 spans = st.integers(0, 2000).flatmap(lambda begin: st.tuples(st.just(begin), st.integers(begin + 1, begin + 90)))
