@@ -140,6 +140,17 @@ def quoted(mm: everlong.MemoryModel, where: Where) -> set[int]:
     return over((one.begin, one.end) for one in found.sentences)
 
 
+def put_before(mm: everlong.MemoryModel, where: Where) -> set[int]:
+    """Return what several quotes are of, short texts as wholes."""
+    config = mm.config
+    mm.config = config.changed(answer={"quotes": 4})
+    try:
+        found = mm.searcher.find_sentences(prompt_of(mm), where)
+        return over((one.begin, one.end) for one in mm.searcher.quotes(found, where))
+    finally:
+        mm.config = config
+
+
 def noted(mm: everlong.MemoryModel, where: Where) -> set[int]:
     notes = take_notes(mm.memory.core, mm.tokenizer, WORD, where, mm.frame.os.stream, 1 << 20)
     return over((note.begin, note.end) for note in notes.lines)
@@ -170,6 +181,7 @@ READERS: dict[str, tuple[Callable[[everlong.MemoryModel, Where], set[int]], tupl
     "MemoryModel.survey": (noted, SEARCHED, True),
     "Searcher.find": (searched, SEARCHED, False),
     "Searcher.find_sentences": (quoted, SEARCHED, False),
+    "Searcher.quotes": (put_before, SEARCHED, False),
     "Searcher.anywhere": (
         lambda mm, where: over((one.begin, one.end) for one in mm.searcher.anywhere(prompt_of(mm), 100, where).offers),
         SEARCHED,
