@@ -92,7 +92,7 @@ def text_tag(
 
 def text_in(tags: Iterable[str]) -> str:
     """Return the digest of the text that a block is of, the newest; "" for a block without one."""
-    return next(reversed([tag.removeprefix(_TEXT) for tag in tags if tag.startswith(_TEXT)]), "")
+    return _newest(tags, _TEXT)
 
 
 def require_users(tags: Iterable[str]) -> None:
@@ -123,7 +123,12 @@ def content_in(tags: Iterable[str]) -> str:
 
     The newest one is the last: a block stays where the file changed behind it.
     """
-    return next(reversed([tag.removeprefix(_CONTENT) for tag in tags if tag.startswith(_CONTENT)]), "")
+    return _newest(tags, _CONTENT)
+
+
+def _newest(tags: Iterable[str], kind: str) -> str:
+    """Return what the last of the tags of a kind says; "" without one."""
+    return next((tag.removeprefix(kind) for tag in reversed(list(tags)) if tag.startswith(kind)), "")
 
 
 def without_older(tags: Iterable[str]) -> list[str]:

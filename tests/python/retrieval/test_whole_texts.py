@@ -25,22 +25,23 @@ NOTE = "The harbour master is Ada Quill. She was born in Ghent, on a barge."
 QUESTION = "Where was the harbour master born?"
 
 
-def quoted(texts: dict[str, str], question: str = QUESTION, **changes: Any) -> tuple[str, ...]:
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG.changed(**changes)) as mm:
-        for source, text in texts.items():
-            mm.read(text, source=source)
+def quoted(*reads: tuple[str, dict[str, Any]], **how: Any) -> tuple[str, ...]:
+    """Return what is quoted for the question behind these readings, each a text and `read`'s arguments."""
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
+        for text, arguments in reads:
+            mm.read(text, **arguments)
         mm.read("x" * 700, source="end")  # what stands in the frame is not recalled
-        return mm.generate(question, max_new_tokens=1, remember=False, chat=False).quoted
+        return mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False, **how).quoted
 
 
 def test_a_note_stands_as_a_whole_and_once() -> None:
-    lines = quoted({"note": NOTE, "other": "Ada likes plums. They are sweet."})
+    lines = quoted((NOTE, {"source": "note"}), ("Ada likes plums. They are sweet.", {"source": "other"}))
     assert [line for line in lines if "harbour" in line] == [f"[note] {NOTE}"]
     assert sum("Ghent" in line for line in lines) == 1
 
 
 def test_its_source_s_name_stands_in_front_alone() -> None:
-    assert f"[note] {NOTE}" in quoted({"note": f"note\n{NOTE}"})
+    assert f"[note] {NOTE}" in quoted((f"note\n{NOTE}", {"source": "note"}))
 
 
 @pytest.mark.parametrize(
@@ -52,37 +53,34 @@ def test_its_source_s_name_stands_in_front_alone() -> None:
     ],
 )
 def test_of_a_longer_text_and_of_a_talk_the_sentence_stands(text: str) -> None:
-    lines = [line for line in quoted({"note": text}) if "harbour" in line]
+    lines = [line for line in quoted((text, {"source": "note"})) if "harbour" in line]
     assert len(lines) == 1
     assert lines[0].endswith("Ada Quill.")
 
 
 def test_what_was_read_under_one_name_later_is_a_text_of_its_own() -> None:
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
-        mm.read(NOTE, source="log", happened="2026-01-02")
-        mm.read("The weather was fine. It rained at night.", source="log", happened="2026-01-03")
-        mm.read("x" * 700, source="end")
-        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False).quoted
+    lines = quoted(
+        (NOTE, {"source": "log", "happened": "2026-01-02"}),
+        ("The weather was fine. It rained at night.", {"source": "log", "happened": "2026-01-03"}),
+    )
     assert f"[log, 2026-01-02] {NOTE}" in lines
 
 
 def test_what_a_filter_hides_of_a_text_is_not_quoted() -> None:
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
-        mm.read("The harbour master is Ada Quill.", source="note", tags=["open"], more=True)
-        mm.read("She was born in Ghent, on a barge.", source="note", tags=["secret"])
-        mm.read("x" * 700, source="end")
-        where = everlong.Where(tags=["open"])
-        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False, where=where).quoted
+    lines = quoted(
+        ("The harbour master is Ada Quill.", {"source": "note", "tags": ["open"], "more": True}),
+        ("She was born in Ghent, on a barge.", {"source": "note", "tags": ["secret"]}),
+        where=everlong.Where(tags=["open"]),
+    )
     assert lines
     assert not any("Ghent" in line for line in lines)
 
 
 def test_texts_of_one_name_stay_apart() -> None:
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG) as mm:
-        mm.read(NOTE, source="README.md", origin="/a/README.md")
-        mm.read("Rules of the harbour. No smoking there.", source="README.md", origin="/b/README.md")
-        mm.read("x" * 700, source="end")
-        lines = mm.generate(QUESTION, max_new_tokens=1, remember=False, chat=False).quoted
+    lines = quoted(
+        (NOTE, {"source": "README.md", "origin": "/a/README.md"}),
+        ("Rules of the harbour. No smoking there.", {"source": "README.md", "origin": "/b/README.md"}),
+    )
     assert f"[README.md] {NOTE}" in lines
     assert not any("smoking" in line and "Ada" in line for line in lines)
 
@@ -97,14 +95,15 @@ def test_a_text_that_is_forgotten_meanwhile_is_no_error(monkeypatch: pytest.Monk
         return block
 
     monkeypatch.setattr(whole_texts, "block_of", forgetting)
-    lines = quoted({"note": NOTE, "other": "The harbour master was born late. It freezes."})
+    late = "The harbour master was born late. It freezes."
+    lines = quoted((NOTE, {"source": "note"}), (late, {"source": "other"}))
     assert not any("Ada" in line for line in lines)
     assert any("born late" in line for line in lines), lines
 
 
 def test_a_first_line_that_the_head_has_not_whole_stays() -> None:
     name = f"{'n' * 70} harbour budget of 2026"
-    [line] = [line for line in quoted({name: f"{name}\n{NOTE}"}) if "Ada" in line]
+    [line] = [line for line in quoted((f"{name}\n{NOTE}", {"source": name})) if "Ada" in line]
     assert "harbour budget of 2026" in line
 
 
