@@ -155,8 +155,8 @@ void CheckHeads(const std::filesystem::path& file, size_t pages) {
       everlong::index::HeadsOptions options;
       options.coarse_from = coarse_from;
       options.keys = keys;
-      Result<HeadsIndex> index = HeadsIndex::Load(file, kHeads, kHeadDim, ordinals, options);
-      if (!index.ok()) break;
+      auto index = std::make_unique<HeadsIndex>(kHeads, kHeadDim, options);
+      if (!index->Load(file, ordinals).ok()) break;
       CheckAnswers(*index);
       constexpr int32_t kTokens = 3;
       const std::vector<float> page = Numbers(index->key_heads().size() * kTokens * kHeadDim);

@@ -139,10 +139,9 @@ void BlockTable::Forget(int64_t id) {
   live_pages_ -= entry.page_count;
 }
 
-std::vector<int32_t> BlockTable::LiveOrdinals() const {
+std::vector<int32_t> BlockTable::LiveOrdinals(BlockRun blocks) const {
   std::vector<int32_t> ordinals;
-  ordinals.reserve(static_cast<size_t>(live_pages_));
-  for (int32_t number = 0; number < blocks_.size(); ++number) {
+  for (int32_t number = blocks.first; number < blocks.last; ++number) {
     const BlockEntry& block = blocks_[number];
     if (block.forgotten) continue;
     for (int32_t page = block.first_page; page < block.pages().last; ++page) ordinals.push_back(page);

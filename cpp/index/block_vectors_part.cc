@@ -78,7 +78,7 @@ class BlockVectorsPart final : public Part {
   }
 
   std::string settings() const override { return std::to_string(DimensionOf(context_)); }
-  Status Save(const IndexFile& file) const override { return index_->Save(file); }
+  Status Save(const IndexFile& file, BlockRun /*all*/) const override { return index_->Save(file); }
   Status Load(const FilePath& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) override {
     EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<VectorIndex> loaded, load_(file));
     if (loaded->dimension() != index_->dimension()) return CorruptError("it holds vectors of another size");

@@ -53,7 +53,7 @@ class EmbeddingPart final : public Part {
   }
 
   std::string settings() const override { return vectors_.Settings(); }
-  Status Save(const IndexFile& file) const override { return vectors_.Save(file); }
+  Status Save(const IndexFile& file, BlockRun /*all*/) const override { return vectors_.Save(file); }
   Status Load(const FilePath& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) override {
     EVERLONG_ASSIGN_OR_RETURN(vectors_, PageVectors::Load(vectors_.options(), file));
     for (const int64_t block : vectors_.Blocks()) {

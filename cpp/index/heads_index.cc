@@ -316,47 +316,45 @@ Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) co
   return writer.Commit();
 }
 
-Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                    std::span<const int32_t> ordinals, const HeadsOptions& options) {
-  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
+Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals) {
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(keys_.storage())));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
-  if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return reader.Corrupt("of other heads");
+  if (header.head_dim != head_dim_ || header.heads != std::ssize(heads_)) return reader.Corrupt("of other heads");
   if (header.pages != std::ssize(ordinals)) return reader.Corrupt("of other pages");
-  std::vector<RetrievalHead> saved(heads.size());
+  std::vector<RetrievalHead> saved(heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
-  if (saved != heads) return reader.Corrupt("of other heads");
-  HeadsIndex index(std::move(heads), head_dim, options);
-  std::vector<double> longest(index.key_heads_.size());
+  if (saved != heads_) return reader.Corrupt("of other heads");
+  std::vector<double> longest(key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
     return reader.Corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
-  std::vector<PageHeader> pages(ordinals.size());
-  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(pages)));
+  std::vector<PageHeader> headers(ordinals.size());
+  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(headers)));
   std::vector<uint32_t> words;
-  for (size_t page = 0; page < pages.size(); ++page) {
-    const auto [tokens, sinks] = pages[page];
+  for (size_t page = 0; page < headers.size(); ++page) {
+    const auto [tokens, sinks] = headers[page];
     if (tokens < 1 || sinks < 0 || sinks > tokens) return reader.Corrupt("a page out of range");
-    const size_t count = index.keys_.PageWords(tokens);
+    const size_t count = keys_.PageWords(tokens);
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!index.keys_.AreKeys(words, tokens)) return reader.Corrupt("a key is not a number");
+    if (!keys_.AreKeys(words, tokens)) return reader.Corrupt("a key is not a number");
     if (ordinals[page] < 0) continue;
-    EVERLONG_CHECK(ordinals[page] >= index.pages());
-    while (index.pages() < ordinals[page]) {
-      index.keys_.AddEmpty();
-      index.page_sinks_.push_back(0);
+    EVERLONG_CHECK(ordinals[page] >= pages());
+    while (pages() < ordinals[page]) {
+      keys_.AddEmpty();
+      page_sinks_.push_back(0);
     }
-    index.keys_.AddWords(words, tokens);
-    index.page_sinks_.push_back(sinks);
+    keys_.AddWords(words, tokens);
+    page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
-  index.keys_.SetLongest(longest);
-  index.FollowKeys();
-  return index;
+  keys_.AddLongest(longest);
+  FollowKeys();
+  return OkStatus();
 }
 
 HeadsOptions HeadsIndex::options() const {

@@ -65,11 +65,10 @@ class HeadsIndex {
 
   // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
-  // Load what Save wrote, with its pages at `ordinals` [pages in the file], ascending; those of -1 are left out.
-  // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key storage or number of
-  // pages.
-  static Result<HeadsIndex> Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
-                                 std::span<const int32_t> ordinals, const HeadsOptions& options = {});
+  // Load what Save wrote, behind the pages that are here: its pages at `ordinals` [pages in the file], ascending; those
+  // of -1 are left out. kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key
+  // storage or number of pages. Do not use the index after an error.
+  Status Load(const FilePath& file, std::span<const int32_t> ordinals);
 
   [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }
   [[nodiscard]] HeadsOptions options() const;

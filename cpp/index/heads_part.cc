@@ -87,7 +87,9 @@ class HeadsPart final : public Part {
     return settings;
   }
 
-  Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
+  Status Save(const IndexFile& file, BlockRun blocks) const override {
+    return index_.Save(file, context_.table.LiveOrdinals(blocks));
+  }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Keys come in the order of their pages.
@@ -96,9 +98,7 @@ class HeadsPart final : public Part {
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
     std::vector<int32_t> ordinals(pages.size());
     std::ranges::transform(pages, ordinals.begin(), &SavedPage::ordinal);
-    EVERLONG_ASSIGN_OR_RETURN(index_,
-                              HeadsIndex::Load(file, index_.heads(), context_.head_dim, ordinals, index_.options()));
-    return OkStatus();
+    return index_.Load(file, ordinals);
   }
 
   int64_t bytes() const override { return index_.bytes(); }
@@ -129,6 +129,7 @@ PartKind HeadsKind() {
   kind.made = PartKind::Made::kByItsOptions;
   kind.needs_keys = true;
   kind.from_model = true;
+  kind.in_segments = true;
   kind.voice = kPageVoice;
   kind.group_voice = kGroupVoice;
   return kind;

@@ -55,9 +55,11 @@ class KeyTiles {
   }
   // Decode the keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
-  // Return the length of each key head's longest key so far, as it is kept. For AddWords, SetLongest gives it.
+  // Return the length of each key head's longest key so far, as it is kept. For AddWords, AddLongest gives it.
   [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
-  void SetLongest(std::span<const double> longest) { std::ranges::copy(longest, longest_.begin()); }
+  void AddLongest(std::span<const double> longest) {
+    for (size_t head = 0; head < longest_.size(); ++head) longest_[head] = std::max(longest_[head].load(), longest[head]);
+  }
   [[nodiscard]] double longest(int32_t key_head) const { return longest_[static_cast<size_t>(key_head)]; }
   [[nodiscard]] int64_t bytes() const;
 

@@ -217,7 +217,7 @@ float LexicalIndex::WholeScore(std::span<const int32_t> token_ids) const {
 
 void LexicalIndex::CountInto(TokenStatistics& statistics) const {
   std::vector<TokenStatistics::Frequency> frequencies;
-  for (const Postings::Entry& entry : postings_.All()) frequencies.push_back({entry.id, entry.list->live()});
+  for (const Postings::Entry& entry : postings_.In({0, pages()})) frequencies.push_back({entry.id, entry.list->live()});
   statistics.AddCounted(frequencies, postings_.live_pages());
 }
 

@@ -57,9 +57,11 @@ class LexicalIndex {
   [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
   // How many ids a page has: one for each of its tokens, or, where ids are words and their tokens, two at most.
   enum class Lengths : uint8_t { kOfTokens, kOfWords };
-  // Load what Save wrote into an empty index: its pages, with ascending ordinals; those of -1 are left out. kNotFound,
-  // kIoError; kCorrupt when the file is damaged, cut short, or of other pages. Do not use the index after an error.
-  Status Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths = Lengths::kOfTokens);
+  // Load what Save wrote, behind the pages that are here: its pages, with ascending ordinals; those of -1 are left out.
+  // Add what `statistics`, if given, would have counted for them. kNotFound, kIoError; kCorrupt when the file is
+  // damaged, cut short, or of other pages. Do not use the index after an error.
+  Status Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths = Lengths::kOfTokens,
+              TokenStatistics* statistics = nullptr);
 
   [[nodiscard]] int64_t bytes() const { return postings_.bytes(); }  // of host memory, about
 

@@ -48,7 +48,9 @@ class LexicalPart final : public Part {
                        Ranked(std::move(found.groups), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
-  Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
+  Status Save(const IndexFile& file, BlockRun blocks) const override {
+    return index_.Save(file, context_.table.LiveOrdinals(blocks));
+  }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Pages come in their order.
@@ -75,6 +77,7 @@ PartKind LexicalKind() {
   PartKind kind;
   kind.name = "lexical";
   kind.made = PartKind::Made::kWithMemory;
+  kind.in_segments = true;
   kind.voice = kPageVoice;
   kind.group_voice = kGroupVoice;
   kind.make = &Make;

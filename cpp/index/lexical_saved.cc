@@ -75,20 +75,21 @@ const char* ForEachPosting(std::span<const std::byte> bytes, int64_t ids, size_t
 }  // namespace
 
 Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
-  std::vector<int32_t> numbers(static_cast<size_t>(pages()), -1);  // of pages, in the file
+  const PageRun range = kept.empty() ? PageRun{} : PageRun{kept.front(), kept.back() + 1};
+  std::vector<int32_t> numbers(static_cast<size_t>(range.size()), -1);  // of pages of the range, in the file
   for (size_t number = 0; number < kept.size(); ++number) {
-    numbers[static_cast<size_t>(kept[number])] = static_cast<int32_t>(number);
+    numbers[static_cast<size_t>(kept[number] - range.first)] = static_cast<int32_t>(number);
   }
   std::vector<std::byte> bytes;
   int64_t ids = 0;
   int32_t last_id = -1;
   std::vector<std::byte> of_id;
-  for (const Postings::Entry& entry : postings_.All()) {
+  for (const Postings::Entry& entry : postings_.In(range)) {
     of_id.clear();
     int32_t last = -1;
     uint64_t count = 0;
-    entry.list->ForEach({0, pages()}, [&](const Posting& posting) {
-      const int32_t number = numbers[static_cast<size_t>(posting.page)];
+    entry.list->ForEach(range, [&](const Posting& posting) {
+      const int32_t number = numbers[static_cast<size_t>(posting.page - range.first)];
       if (number < 0) return;
       const bool more = posting.count > 1;
       PutNumber((static_cast<uint64_t>(number - last) << 1U) | (more ? 1U : 0U), of_id);
@@ -109,7 +110,8 @@ Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) 
   return writer.Commit();
 }
 
-Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths) {
+Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths,
+                          TokenStatistics* statistics) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
@@ -121,27 +123,34 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
   const auto count = [&counted](size_t page, uint64_t times) { counted[page] += static_cast<int64_t>(times); };
   const char* const wrong = ForEachPosting(bytes, header.ids, pages.size(), count, [](int32_t /*id*/) {});
   if (wrong != nullptr) return reader.Corrupt(wrong);
-  std::vector<int32_t> live;
+  const int32_t here = postings_.pages();
+  std::vector<int32_t> live;  // ids of each page behind those that are here
   live.reserve(pages.size());
   for (size_t page = 0; page < pages.size(); ++page) {
     const bool fits = lengths == Lengths::kOfTokens ? counted[page] == pages[page].tokens
                                                     : counted[page] <= 2 * int64_t{pages[page].tokens};
     if (!fits) return reader.Corrupt("a page of another length");
     if (pages[page].ordinal < 0) continue;
-    live.resize(static_cast<size_t>(pages[page].ordinal), 0);
+    EVERLONG_CHECK(pages[page].ordinal >= here + std::ssize(live));
+    live.resize(static_cast<size_t>(pages[page].ordinal - here), 0);
     live.push_back(static_cast<int32_t>(counted[page]));
   }
 
   // Each id takes two bytes or more, whatever the header says.
-  postings_.SetLengths(live, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
+  postings_.AddLengths(live, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
   std::vector<Posting> postings;
+  std::vector<TokenStatistics::Frequency> frequencies;
   const auto take = [&](size_t page, uint64_t times) {
     if (pages[page].ordinal >= 0) postings.push_back({pages[page].ordinal, static_cast<int32_t>(times)});
   };
   ForEachPosting(bytes, header.ids, pages.size(), take, [&](int32_t id) {
-    if (!postings.empty()) postings_.SetPostings(id, postings);
+    if (!postings.empty()) postings_.AddPostings(id, postings);
+    if (statistics != nullptr && !postings.empty()) frequencies.push_back({id, std::ssize(postings)});
     postings.clear();
   });
+  if (statistics != nullptr) {
+    statistics->AddCounted(frequencies, std::ranges::count_if(live, [](int32_t length) { return length > 0; }));
+  }
   return OkStatus();
 }
 

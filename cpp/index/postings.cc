@@ -45,8 +45,12 @@ void PostingList::Grow(int32_t capacity) {
 }
 
 void PostingList::Reserve(int32_t count) {
-  EVERLONG_CHECK(last_.load() == nullptr);
-  if (count > 0) Grow(count);
+  if (count > 0 && last_.load() == nullptr) Grow(count);
+}
+
+int32_t PostingList::last_page() const {
+  const int32_t size = size_.load(std::memory_order_relaxed);
+  return size == 0 ? -1 : Unpacked(Place(size - 1)).page;
 }
 
 void PostingList::Add(const Posting& posting) {
@@ -148,19 +152,19 @@ int64_t Postings::live_pages() const {
   return live_pages_;
 }
 
-std::vector<Postings::Entry> Postings::All() const {
+std::vector<Postings::Entry> Postings::In(PageRun range) const {
   std::vector<Entry> entries;
   const std::shared_lock reading(guard_);
   for (const auto& [id, list] : lists_) {
-    if (list.live() > 0) entries.push_back({id, &list});
+    if (list.live() > 0 && list.last_page() >= range.first) entries.push_back({id, &list});
   }
   std::ranges::sort(entries, {}, &Entry::id);
   return entries;
 }
 
-void Postings::SetLengths(std::span<const int32_t> lengths, size_t ids) {
-  EVERLONG_CHECK(pages() == 0);
-  lists_.reserve(ids);
+void Postings::AddLengths(std::span<const int32_t> lengths, size_t ids) {
+  const std::unique_lock changing(guard_);
+  if (lists_.empty()) lists_.reserve(ids);
   for (const int32_t length : lengths) {
     lengths_.push_back(length);
     tokens_ += length;
@@ -168,13 +172,13 @@ void Postings::SetLengths(std::span<const int32_t> lengths, size_t ids) {
   }
 }
 
-void Postings::SetPostings(int32_t id, std::span<const Posting> postings) {
+void Postings::AddPostings(int32_t id, std::span<const Posting> postings) {
   const std::unique_lock changing(guard_);
   PostingList& list = lists_[id];
-  EVERLONG_CHECK(list.live() == 0);
+  const int64_t before = list.bytes();
   list.Reserve(static_cast<int32_t>(postings.size()));
   for (const Posting& posting : postings) list.Add(posting);
-  list_bytes_ += list.bytes();
+  list_bytes_ += list.bytes() - before;
 }
 
 int64_t Postings::bytes() const {

@@ -37,9 +37,10 @@ class PostingList {
   void Add(const Posting& posting);  // of a page behind all others
   // Remove a page. Only the room of its posting stays. Nothing happens when it is not here.
   void Remove(int32_t page);
-  // Make room for so many in one piece, before there is any.
+  // Make room for so many in one piece, if there is none yet.
   void Reserve(int32_t count);
   [[nodiscard]] int32_t live() const { return live_; }  // without what was removed
+  [[nodiscard]] int32_t last_page() const;              // of any posting that was not removed, or an older one
   [[nodiscard]] int64_t bytes() const;
 
   // Call visit(posting) for pages in `range`, ascending. It may run beside the thread that adds and removes; what is
@@ -125,10 +126,11 @@ class Postings {
     int32_t id = 0;
     const PostingList* list = nullptr;  // with at least one posting that was not removed
   };
-  [[nodiscard]] std::vector<Entry> All() const;
-  // Take over All of another object with about so many ids: first pages of these lengths (0 if none), then postings.
-  void SetLengths(std::span<const int32_t> lengths, size_t ids);
-  void SetPostings(int32_t id, std::span<const Posting> postings);
+  // Return the lists that may have postings of pages in `range`.
+  [[nodiscard]] std::vector<Entry> In(PageRun range) const;
+  // Add many pages behind all others, with about so many ids: first of these lengths (0 if none), then their postings.
+  void AddLengths(std::span<const int32_t> lengths, size_t ids);
+  void AddPostings(int32_t id, std::span<const Posting> postings);
 
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
 

@@ -53,16 +53,16 @@ class WordsPart final : public Part {
   }
 
   std::string settings() const override { return std::to_string(words_->digest()); }
-  Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
+  Status Save(const IndexFile& file, BlockRun blocks) const override {
+    return index_.Save(file, context_.table.LiveOrdinals(blocks));
+  }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Pages come in their order.
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
-    EVERLONG_RETURN_IF_ERROR(index_.Load(file, pages, LexicalIndex::Lengths::kOfWords));
-    index_.CountInto(statistics_);
-    return OkStatus();
+    return index_.Load(file, pages, LexicalIndex::Lengths::kOfWords, &statistics_);
   }
 
   int64_t bytes() const override { return index_.bytes() + statistics_.bytes(); }
@@ -112,6 +112,7 @@ PartKind WordsKind() {
   kind.name = "words";
   kind.made = PartKind::Made::kByItsOptions;
   kind.missing = "words are asked for, expected none: this memory was given no table of words";
+  kind.in_segments = true;
   kind.voice = kPageVoice;
   kind.group_voice = kGroupVoice;
   return kind;

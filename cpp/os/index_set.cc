@@ -141,9 +141,12 @@ Status IndexSet::LoadTokenIds(std::span<const IndexPart> parts, const StoredBloc
 }
 
 Result<std::unique_ptr<Part>> IndexSet::MakeOfSaved(const PartKind& kind, const Make& make) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> made, make(context_));
-  EVERLONG_ASSIGN_OR_RETURN(const bool usable, LoadSaved(kind, *made));
-  return usable ? std::move(made) : make(context_);
+  size_t most = SIZE_MAX;
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> made, make(context_));
+    EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *made, most));
+    if (loaded != Loaded::kSpoilt) return made;
+  }
 }
 
 Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
@@ -242,6 +245,7 @@ Status IndexSet::Writer::Forget(const std::map<int64_t, std::vector<int32_t>>& t
     for (const Gone& of : gone) set_->table_.Forget(of.block.id);
   }
   for (const Gone& of : gone) {
+    set_->NoteForgotten(of.block.id);
     BlockInput input = InputOf(of.block, set_->layout_.page_tokens, {});
     input.token_ids = *of.token_ids;
     set_->statistics_.RemoveBlock(input.token_ids, set_->layout_.page_tokens);

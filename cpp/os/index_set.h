@@ -107,17 +107,46 @@ class IndexSet {
     }
   }
 
-  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
+  // A file of a part that was loaded from it or saved to it.
+  struct Segment {
+    BlockIds ids;
+    int64_t bytes = 0;
+    bool has_forgotten = false;  // it has a block that was forgotten since
+  };
+
+  // Return these blocks, as numbers of the table.
+  [[nodiscard]] index::BlockRun Numbers(BlockIds ids) const;
+  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks(BlockIds ids) const;  // not forgotten, in order of archiving
+  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const { return CoveredBlocks({1, INT64_MAX}); }
   // Return the place of a saved part; none for a memory in RAM.
-  [[nodiscard]] std::optional<SavedIndex> Saved(std::string_view name) const;
-  // Return whether an empty part was loaded from what is saved of its kind. If not, it must not be used any more, or is
-  // still empty. An error means that a part from the caller may be whole but cannot be read now: do not replace it.
-  [[nodiscard]] Result<bool> LoadSaved(const index::PartKind& kind, index::Part& part);
-  Status SavePart(const index::PartKind& kind, const index::Part& part) const;
+  [[nodiscard]] std::optional<SavedIndex> Saved(std::string_view name, BlockIds ids = {}) const;
+  // Return the ids of the files that a part may have, the first before all others; none where it is not saved.
+  [[nodiscard]] std::vector<BlockIds> Files(const index::PartKind& kind) const;
+  // Return what is known of the file of these ids; the end of segments_ of the part if it is not in use.
+  [[nodiscard]] std::vector<Segment>::iterator FindSegment(const index::PartKind& kind, BlockIds ids);
+  enum class Loaded : uint8_t {
+    kYes,
+    kNothing,  // there is nothing to load, or nothing that fits; the part is as it was
+    kSpoilt,   // the part must not be used any more
+  };
+  // Load a file of a part, about blocks behind `loaded`. An error means that a part from the caller may be whole but
+  // cannot be read now: do not replace it.
+  [[nodiscard]] Result<Loaded> LoadSegment(const index::PartKind& kind, index::Part& part, BlockIds ids,
+                                           std::vector<Segment>& loaded);
+  // Load what is saved of a part into an empty one: at most so many files. kSpoilt tells how many are good.
+  [[nodiscard]] Result<Loaded> LoadSaved(const index::PartKind& kind, index::Part& part, size_t& most);
+  // Write one file of a part.
+  Status SaveSegment(const index::PartKind& kind, const index::Part& part, Segment& segment) const;
+  // Save what is not in the part's files yet.
+  Status SavePart(const index::PartKind& kind, const index::Part& part);
+  // Note that files of a part have what is forgotten now.
+  void NoteForgotten(int64_t block);
+  // Remove what is forgotten from the files of a part. `covered` are all other blocks.
+  Status RemoveForgotten(index::IndexPart of, std::span<const CoveredBlock> covered);
   // Replace saved vectors by those of blocks that are not forgotten. Return false when there are none to keep.
-  [[nodiscard]] Result<bool> KeepSaved(const index::PartKind& kind, const SavedIndex& saved);
+  [[nodiscard]] Result<bool> KeepSaved(const index::PartKind& kind);
   // Save a part from the caller, as SavePart. Return false when nothing in it is of a block that is not forgotten.
-  [[nodiscard]] Result<bool> SaveGiven(const index::PartKind& kind, const index::Part& part) const;
+  [[nodiscard]] Result<bool> SaveGiven(const index::PartKind& kind, const index::Part& part);
   // Mark every part as different from what is saved.
   void MarkUnsaved();
   void Say(std::string_view name, const Status& why) const;
@@ -137,6 +166,7 @@ class IndexSet {
   std::vector<Slot> slots_;  // by IndexPart::number
   Status broken_;
   std::set<std::string, std::less<>> unsaved_;  // parts that differ from what index/ has of them
+  std::map<std::string, std::vector<Segment>, std::less<>> segments_;  // files of the parts that are there
 
   std::atomic<int64_t> bytes_beside_ = 0;
 

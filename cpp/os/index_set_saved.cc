@@ -1,5 +1,7 @@
 // Parts of the index in a folder's index/: save them, load them, drop them where they do not fit.
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -12,10 +14,22 @@ using index::IndexPart;
 using index::Part;
 using index::PartKind;
 
-std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
+namespace {
+
+// A close writes what is new, and older segments into the same file, up to so many bytes. So a close costs no more than
+// this, however much there is, and a memory of millions of tokens has some hundred files.
+constexpr int64_t kMostMerged = int64_t{32} << 20;
+
+}  // namespace
+
+index::BlockRun IndexSet::Numbers(BlockIds ids) const {
+  return {table_.NumberBehind(ids.first - 1), table_.NumberBehind(ids.last)};
+}
+
+std::vector<CoveredBlock> IndexSet::CoveredBlocks(BlockIds ids) const {
+  const index::BlockRun numbers = Numbers(ids);
   std::vector<CoveredBlock> covered;
-  covered.reserve(static_cast<size_t>(table_.live_blocks()));
-  for (int32_t number = 0; number < table_.blocks(); ++number) {
+  for (int32_t number = numbers.first; number < numbers.last; ++number) {
     const BlockEntry& block = table_.block(number);
     if (block.forgotten) continue;
     covered.push_back({block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at,
@@ -24,10 +38,19 @@ std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
   return covered;
 }
 
-std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
+std::optional<SavedIndex> IndexSet::Saved(std::string_view name, BlockIds ids) const {
   const std::optional<FilePath> folder = store_.folder();
   if (!folder) return std::nullopt;
-  return SavedIndex(*folder / store::kIndexFolder, std::string(name));
+  return SavedIndex(*folder / store::kIndexFolder, SegmentName(name, ids));
+}
+
+std::vector<BlockIds> IndexSet::Files(const PartKind& kind) const {
+  const std::optional<FilePath> folder = store_.folder();
+  if (!folder || !kind.saved) return {};
+  std::vector<BlockIds> files{{}};
+  if (!kind.in_segments) return files;
+  std::ranges::copy(LaterSegments(*folder / store::kIndexFolder, kind.name), std::back_inserter(files));
+  return files;
 }
 
 void IndexSet::Say(std::string_view name, const Status& why) const {
@@ -36,44 +59,75 @@ void IndexSet::Say(std::string_view name, const Status& why) const {
   AddMessage(std::move(message));
 }
 
-Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
-  const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
-  if (!saved) return true;
+Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, size_t& most) {
+  std::vector<Segment> loaded;
+  for (const BlockIds ids : Files(kind)) {
+    if (loaded.size() == most) break;
+    if (!loaded.empty() && ids.first <= loaded.back().ids.last) continue;  // a larger one took its place
+    EVERLONG_ASSIGN_OR_RETURN(const Loaded so_far, LoadSegment(kind, part, ids, loaded));
+    if (so_far == Loaded::kNothing) break;
+    if (so_far == Loaded::kSpoilt) {
+      most = loaded.size();
+      return Loaded::kSpoilt;
+    }
+  }
+  const Loaded all = loaded.empty() ? Loaded::kNothing : Loaded::kYes;
+  segments_.insert_or_assign(std::string(kind.name), std::move(loaded));
+  return all;
+}
+
+Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part, BlockIds ids,
+                                               std::vector<Segment>& loaded) {
+  const SavedIndex saved = *Saved(kind.name, ids);
   const auto may_be_whole = [&kind](const Status& status) {
     return kind.from_caller && (status.code() == StatusCode::kIoError || status.code() == StatusCode::kCapacity);
   };
-  Result<std::optional<Coverage>> read = saved->Read(part.settings(), CoveredBlocks());
+  const bool is_first = loaded.empty();
+  const int64_t before = is_first ? 0 : loaded.back().ids.last;
+  const std::vector<CoveredBlock> here = CoveredBlocks({before + 1, is_first ? INT64_MAX : ids.last});
+  Result<std::optional<Coverage>> read = saved.Read(part.settings(), here);
   if (may_be_whole(read.status())) return read.status();
+  if (!is_first && read.status().code() == StatusCode::kNotFound) return Loaded::kNothing;  // merged meanwhile
   if (!read.ok()) {
     Say(kind.name, read.status());
-    return true;
+    return Loaded::kNothing;
   }
-  if (!read->has_value()) return true;
-  if ((*read)->first_version && !kind.from_caller) {
+  if (!read->has_value()) return Loaded::kNothing;
+  Coverage& coverage = **read;
+  if (coverage.first_version && !kind.from_caller) {
     Say(kind.name, CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
-    return true;
+    return Loaded::kNothing;
   }
-  const Coverage& coverage = **read;
+  const int64_t last = coverage.blocks.empty() ? before : coverage.blocks.back().id;
+  if (is_first) {
+    ids = {1, last};
+  } else if (last > ids.last || (last > before && coverage.blocks.front().id < ids.first)) {
+    Say(kind.name, CorruptError(index::Quoted(saved.file()) + " has blocks of another segment"));
+    return Loaded::kNothing;
+  } else if (!here.empty() && here.back().id > last) {
+    coverage.gaps = true;
+  }
   std::vector<index::SavedBlock> blocks;
   blocks.reserve(coverage.blocks.size());
-  int32_t here = 0;  // both lists are by id
+  int32_t at = Numbers(ids).first;  // both lists are by id
+  bool has_forgotten = false;
   for (const CoveredBlock& block : coverage.blocks) {
-    while (here < table_.blocks() && table_.block(here).id < block.id) ++here;
-    const bool known = here < table_.blocks() && table_.block(here).id == block.id && !table_.block(here).forgotten;
-    blocks.push_back({block.id, block.end - block.begin, known ? table_.block(here).first_page : -1});
+    while (at < table_.blocks() && table_.block(at).id < block.id) ++at;
+    const bool known = at < table_.blocks() && table_.block(at).id == block.id && !table_.block(at).forgotten;
+    blocks.push_back({block.id, block.end - block.begin, known ? table_.block(at).first_page : -1});
+    has_forgotten = has_forgotten || !known;
   }
-  Status loaded = part.Load(saved->file(), blocks, coverage.gaps);
+  Status taken = part.Load(saved.file(), blocks, coverage.gaps);
   // Check that this file is the one that the list is about.
-  if (loaded.ok()) loaded = saved->CheckIs(coverage.checksum);
-  if (may_be_whole(loaded)) return loaded;
-  if (!loaded.ok()) {
-    Say(kind.name, loaded);
-    return false;
+  if (taken.ok()) taken = saved.CheckIs(coverage.checksum);
+  if (may_be_whole(taken)) return taken;
+  if (!taken.ok()) {
+    Say(kind.name, taken);
+    return Loaded::kSpoilt;
   }
-  if (std::ranges::any_of(blocks, [](const index::SavedBlock& block) { return block.first_page < 0; })) {
-    unsaved_.emplace(kind.name);
-  }
-  return true;
+  if (has_forgotten) unsaved_.emplace(kind.name);
+  loaded.push_back({ids, StampOf(saved.file()).size, has_forgotten});
+  return Loaded::kYes;
 }
 
 void IndexSet::MarkUnsaved() {
@@ -82,11 +136,67 @@ void IndexSet::MarkUnsaved() {
   });
 }
 
-Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
-  std::vector<CoveredBlock> covered = CoveredBlocks();
+Status IndexSet::SaveSegment(const PartKind& kind, const Part& part, Segment& segment) const {
+  std::vector<CoveredBlock> covered = CoveredBlocks(segment.ids);
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
-  return Saved(kind.name)->Write(part.settings(), covered,
-                                 [&part](const index::IndexFile& file) { return part.Save(file); });
+  const SavedIndex saved = *Saved(kind.name, segment.ids);
+  EVERLONG_RETURN_IF_ERROR(saved.Write(part.settings(), covered, [&](const index::IndexFile& file) {
+    return part.Save(file, Numbers(segment.ids));
+  }));
+  segment.bytes = StampOf(saved.file()).size;
+  segment.has_forgotten = false;
+  return OkStatus();
+}
+
+Status IndexSet::SavePart(const PartKind& kind, const Part& part) {
+  if (!kind.in_segments) {
+    Segment whole{{1, INT64_MAX}};
+    return SaveSegment(kind, part, whole);
+  }
+  std::vector<Segment>& segments = segments_[std::string(kind.name)];
+  int64_t left = kMostMerged;
+  for (Segment& segment : segments) {
+    // A compaction takes what is forgotten from larger ones.
+    if (!segment.has_forgotten || segment.bytes > left) continue;
+    left -= segment.bytes;
+    EVERLONG_RETURN_IF_ERROR(SaveSegment(kind, part, segment));
+  }
+  const int64_t newest = table_.blocks() == 0 ? 0 : table_.block(table_.blocks() - 1).id;
+  Segment added{{segments.empty() ? 1 : segments.back().ids.last + 1, newest}};
+  if (segments.empty() || newest >= added.ids.first) {
+    const auto pages_of = [this](BlockIds ids) {
+      const auto [first, last] = Numbers(ids);
+      return first == last ? 0 : table_.block(last - 1).pages().last - table_.block(first).first_page;
+    };
+    // Each page is written again only when twice as many pages are newer.
+    size_t kept = segments.size();
+    for (; kept > 0; --kept) {
+      const Segment& older = segments[kept - 1];
+      if (older.bytes > left || pages_of(older.ids) > 2 * pages_of(added.ids)) break;
+      left -= older.bytes;
+      added.ids.first = older.ids.first;
+    }
+    EVERLONG_RETURN_IF_ERROR(SaveSegment(kind, part, added));
+    segments.resize(kept);
+    segments.push_back(added);
+  }
+  for (const BlockIds ids : Files(kind)) {
+    if (FindSegment(kind, ids) == segments.end()) Saved(kind.name, ids)->Remove();
+  }
+  return OkStatus();
+}
+
+std::vector<IndexSet::Segment>::iterator IndexSet::FindSegment(const PartKind& kind, BlockIds ids) {
+  return std::ranges::find_if(segments_[std::string(kind.name)], [&](const Segment& segment) {
+    return SegmentName(kind.name, segment.ids) == SegmentName(kind.name, ids);
+  });
+}
+
+void IndexSet::NoteForgotten(int64_t block) {
+  for (auto& [name, segments] : segments_) {
+    const auto found = std::ranges::lower_bound(segments, block, {}, [](const Segment& of) { return of.ids.last; });
+    if (found != segments.end()) found->has_forgotten = true;
+  }
 }
 
 Status IndexSet::Writer::Save() {
@@ -106,22 +216,23 @@ Status IndexSet::Writer::Save() {
 
 void IndexSet::Writer::CarrySaved(const FilePath& folder) const {
   for (const IndexPart part : set_->parts_) {
-    const std::optional<SavedIndex> saved = index::KindOf(part).saved ? set_->Saved(NameOf(part)) : std::nullopt;
-    if (saved) saved->CopyTo(folder / store::kIndexFolder);
+    const PartKind& kind = index::KindOf(part);
+    for (const BlockIds ids : set_->Files(kind)) set_->Saved(kind.name, ids)->CopyTo(folder / store::kIndexFolder);
   }
 }
 
-Result<bool> IndexSet::KeepSaved(const PartKind& kind, const SavedIndex& saved) {
+Result<bool> IndexSet::KeepSaved(const PartKind& kind) {
   const std::unique_ptr<Part> part =
-      kind.from_settings == nullptr ? nullptr : kind.from_settings(context_, saved.Settings());
+      kind.from_settings == nullptr ? nullptr : kind.from_settings(context_, Saved(kind.name)->Settings());
   if (part == nullptr) return false;
-  EVERLONG_ASSIGN_OR_RETURN(const bool loaded, LoadSaved(kind, *part));
-  if (!loaded) return false;
+  size_t most = SIZE_MAX;
+  EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *part, most));
+  if (loaded == Loaded::kSpoilt) return false;
   unsaved_.erase(std::string(kind.name));
   return SaveGiven(kind, *part);
 }
 
-Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) const {
+Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) {
   bool empty = true;
   for (int32_t number = 0; number < table_.blocks() && empty; ++number) {
     empty = table_.block(number).forgotten || !part.Has(table_.block(number));
@@ -131,28 +242,40 @@ Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) const {
   return true;
 }
 
+Status IndexSet::RemoveForgotten(IndexPart of, std::span<const CoveredBlock> covered) {
+  const PartKind& kind = index::KindOf(of);
+  const Part* const there = slots_[of.number].part.get();
+  for (const BlockIds ids : Files(kind)) {
+    const SavedIndex saved = *Saved(kind.name, ids);
+    saved.RemoveUnfinished();
+    if (saved.HoldsOnly(covered)) continue;
+    if (kind.from_caller) {
+      const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind);
+      if (written.ok() && *written && there != nullptr) unsaved_.erase(std::string(kind.name));
+      if (written.ok() && *written) continue;
+      if (!written.ok()) {
+        return {written.status().code(), Name() + ": the saved index \"" + std::string(kind.name) +
+                                             "\" may still hold what was forgotten: " + written.status().message()};
+      }
+    }
+    const auto segment = FindSegment(kind, ids);
+    std::vector<Segment>& segments = segments_[std::string(kind.name)];
+    if (kind.in_segments && there != nullptr && segment != segments.end() && SaveSegment(kind, *there, *segment).ok()) {
+      continue;
+    }
+    saved.Remove();
+    segments.erase(segment, segments.end());  // those behind it are not loaded without it
+    MarkUnsaved();
+  }
+  return OkStatus();
+}
+
 Status IndexSet::Writer::RemoveSavedOfForgotten() {
   const std::vector<CoveredBlock> covered = set_->CoveredBlocks();
   Status kept;
   for (const IndexPart part : set_->parts_) {
-    const PartKind& kind = index::KindOf(part);
-    const std::optional<SavedIndex> saved = kind.saved ? set_->Saved(kind.name) : std::nullopt;
-    if (!saved) continue;
-    saved->RemoveUnfinished();
-    if (saved->HoldsOnly(covered)) continue;
-    if (kind.from_caller) {
-      const Part* const there = set_->slots_[part.number].part.get();
-      const Result<bool> written = there != nullptr ? set_->SaveGiven(kind, *there) : set_->KeepSaved(kind, *saved);
-      if (written.ok() && *written && there != nullptr) set_->unsaved_.erase(std::string(kind.name));
-      if (written.ok() && *written) continue;
-      if (!written.ok()) {
-        kept = {written.status().code(), set_->Name() + ": the saved index \"" + std::string(kind.name) +
-                                             "\" may still hold what was forgotten: " + written.status().message()};
-        continue;
-      }
-    }
-    saved->Remove();
-    set_->MarkUnsaved();
+    const Status removed = set_->RemoveForgotten(part, covered);
+    if (!removed.ok()) kept = removed;
   }
   return kept;
 }

@@ -1,12 +1,14 @@
 #include "saved_indexes.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "everlong/base/file.h"
 #include "everlong/index/index_file.h"
+#include "everlong/store/memory_store.h"
 
 namespace everlong::os {
 namespace {
@@ -52,6 +54,32 @@ bool CoveredBlock::Is(const CoveredBlock& other) const {
   return id == other.id && stream == other.stream && begin == other.begin && end == other.end &&
          sink_tokens == other.sink_tokens && created_at == other.created_at &&
          (token_crc == other.token_crc || token_crc < 0 || other.token_crc < 0);
+}
+
+std::string SegmentName(std::string_view name, BlockIds ids) {
+  std::string file(name);
+  if (ids.first <= 1) return file;
+  return file.append(".").append(std::to_string(ids.first)).append("-").append(std::to_string(ids.last));
+}
+
+std::vector<BlockIds> LaterSegments(const FilePath& folder, std::string_view name) {
+  std::vector<BlockIds> segments;
+  const Result<std::vector<std::string>> names = NamesIn(folder);
+  if (!names.ok()) return segments;  // what cannot be listed is made anew
+  for (const std::string& file : *names) {
+    if (!file.starts_with(name) || file.size() == name.size()) continue;
+    const char* const end = file.data() + file.size();
+    BlockIds ids;
+    const auto first = std::from_chars(std::min(file.data() + name.size() + 1, end), end, ids.first);
+    const auto last = std::from_chars(std::min(first.ptr + 1, end), end, ids.last);
+    if (last.ec == std::errc() && ids.first > 1 && ids.last >= ids.first && ids.last <= store::kLargestBlockId && SegmentName(name, ids) == file) {
+      segments.push_back(ids);
+    }
+  }
+  std::ranges::sort(segments, [](const BlockIds& one, const BlockIds& other) {
+    return one.first != other.first ? one.first < other.first : one.last > other.last;
+  });
+  return segments;
 }
 
 std::vector<std::byte> SavedIndex::ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks) {
@@ -144,7 +172,7 @@ void SavedIndex::CopyTo(const FilePath& folder) const {
   // Somebody else's.
   if (Exists(copy.list_) || Exists(copy.file_)) return;
   Status copied = MakeFolder(folder);
-  if (copied.ok()) copied = CloneFile(file_, copy.file_, false);
+  if (copied.ok()) copied = CloneFile(file_, copy.file_, true);  // nobody writes into one
   if (copied.ok() && Exists(list_)) copied = CloneFile(list_, copy.list_, false);
   if (!copied.ok()) copy.Remove();
 }

@@ -27,7 +27,7 @@ struct CoveredBlock {
   [[nodiscard]] bool Is(const CoveredBlock& other) const;
 };
 
-// The blocks of a saved index, in its order.
+// The blocks of a file of a saved index, in its order.
 struct Coverage {
   std::vector<CoveredBlock> blocks;
   bool first_version = false;  // of the list: it does not say which token ids its blocks had
@@ -35,7 +35,23 @@ struct Coverage {
   uint32_t checksum = 0;       // at the end of the file, for SavedIndex::CheckIs
 };
 
-// One saved index, FOLDER/NAME, with its list, so that both are of one time. Older ones have it in FOLDER/NAME.blocks.
+// Blocks by their ids, both ends included.
+struct BlockIds {
+  int64_t first = 1;
+  int64_t last = 0;
+};
+
+// A saved index is a file, or several: segments, each of the blocks behind those of the one before. The first is
+// called NAME, the others NAME.FIRST-LAST by the ids that they are about. A segment never changes; one that covers
+// several may take their place. What a crash leaves of these is about ids that the larger one has.
+//
+// Return the ids of the segments of NAME in a folder, but of the first: by `first`, the larger of two before the other.
+std::vector<BlockIds> LaterSegments(const FilePath& folder, std::string_view name);
+// Return the name of such a file; NAME itself from the first id on.
+std::string SegmentName(std::string_view name, BlockIds ids);
+
+// One file of a saved index, FOLDER/NAME, with its list, so that both are of one time. Older ones have it in
+// FOLDER/NAME.blocks.
 class SavedIndex {
  public:
   SavedIndex(const FilePath& folder, const std::string& name)
@@ -53,7 +69,8 @@ class SavedIndex {
     return RemoveOlderList();
   }
 
-  // Return what the file covers of a memory with `blocks`, by id; none when nothing was saved, or with other settings.
+  // Return what the file covers of `blocks`, by id, which are those of a memory that it may be about; none when nothing
+  // was saved, or with other settings.
   // The caller adds what it lacks. kCorrupt, kNotFound and kIoError for files that cannot be used.
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;

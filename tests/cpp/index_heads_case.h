@@ -166,7 +166,15 @@ inline void ExpectMass(const HeadsIndex& index, const Case& made, double toleran
   }
 }
 
-// For HeadsIndex::Load: those that are kept, one after the other.
+// An index of what is saved in a file alone.
+inline Result<HeadsIndex> LoadHeads(const FilePath& file, const std::vector<RetrievalHead>& heads, int32_t dim,
+                                    std::span<const int32_t> ordinals, const HeadsOptions& options = {}) {
+  HeadsIndex index(heads, dim, options);
+  EVERLONG_RETURN_IF_ERROR(index.Load(file, ordinals));
+  return index;
+}
+
+// For LoadHeads: those that are kept, one after the other.
 inline std::vector<int32_t> OrdinalsOf(std::span<const uint8_t> kept) {
   std::vector<int32_t> ordinals;
   int32_t next = 0;

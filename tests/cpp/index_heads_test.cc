@@ -314,7 +314,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
   ASSERT_TRUE(index.Save(file, every).ok());
   const std::vector<uint8_t> kept(40, 1);
   const HeadsOptions options{kCoarseFrom, GetParam()};
-  auto loaded = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), options);
+  auto loaded = LoadHeads(file, made.heads, made.dim, OrdinalsOf(kept), options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_EQ(loaded->options().keys, GetParam());
   EXPECT_EQ(loaded->bytes(), index.bytes());
@@ -328,7 +328,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
     some[page] = 1;
     filter.Set(static_cast<int32_t>(page), true);
   }
-  const auto fewer = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(some), options);
+  const auto fewer = LoadHeads(file, made.heads, made.dim, OrdinalsOf(some), options);
   ASSERT_TRUE(fewer.ok()) << fewer.status().ToString();
   const auto of_some = Mass(*fewer, made.q, made.weights, PageMask(20, true));
   const auto of_all = Mass(index, made.q, made.weights, filter);
@@ -336,7 +336,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
 
   for (const KeyStorage other : kKeyStorages) {
     if (other == GetParam()) continue;
-    const auto refused = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), {kCoarseFrom, other});
+    const auto refused = LoadHeads(file, made.heads, made.dim, OrdinalsOf(kept), {kCoarseFrom, other});
     EXPECT_EQ(refused.status().code(), StatusCode::kCorrupt);
   }
 }

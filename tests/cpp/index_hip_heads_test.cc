@@ -198,7 +198,7 @@ TEST_P(HipHeadsTest, WhatIsSavedComesBackThere) {
     left.sinks.push_back(made.sinks[page]);
   }
   left.filter = PageMask(static_cast<int32_t>(left.pages.size()), true);
-  const auto loaded = HeadsIndex::Load(file, made.heads, made.dim, OrdinalsOf(kept), OnDevice());
+  const auto loaded = LoadHeads(file, made.heads, made.dim, OrdinalsOf(kept), OnDevice());
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   ExpectMass(*loaded, left);
   EXPECT_EQ(device().scans, 1);

@@ -198,7 +198,7 @@ class Library {
   // Pages that are not forgotten and, unless `every`, some of these.
   [[nodiscard]] PageMask Filter(bool every) {
     PageMask filter(table_.pages(), false);
-    for (const int32_t page : table_.LiveOrdinals()) filter.Set(page, every || random_() % 4 != 0);
+    for (const int32_t page : table_.LiveOrdinals(table_.All())) filter.Set(page, every || random_() % 4 != 0);
     return filter;
   }
 

@@ -26,8 +26,14 @@ TEST(LexicalIndex, WhatWasSavedAnswersAsItDid) {
       library.AddBlock();
       if (block % 2 == 1) library.ForgetSome();
     }
-    const std::vector<int32_t> kept = library.table().LiveOrdinals();
+    const std::vector<int32_t> kept = library.table().LiveOrdinals(library.table().All());
     ASSERT_TRUE(library.index().Save(file, kept).ok());
+    // And as two files, which follow each other.
+    const size_t half = kept.size() / 2;
+    const std::filesystem::path older = folder.path() / "older";
+    const std::filesystem::path newer = folder.path() / "newer";
+    ASSERT_TRUE(library.index().Save(older, std::span(kept).first(half)).ok());
+    ASSERT_TRUE(library.index().Save(newer, std::span(kept).subspan(half)).ok());
     // The same pages, of which every seventh is gone since: as it is here without them.
     std::vector<SavedPage> pages;
     TokenStatistics statistics;
@@ -41,6 +47,11 @@ TEST(LexicalIndex, WhatWasSavedAnswersAsItDid) {
     }
     LexicalIndex loaded(library.table(), statistics);
     ASSERT_TRUE(loaded.Load(file, pages).ok());
+    LexicalIndex of_two(library.table(), statistics);
+    TokenStatistics of_files;
+    const auto two = std::span(pages);
+    ASSERT_TRUE(of_two.Load(older, two.first(half), LexicalIndex::Lengths::kOfTokens, &of_files).ok());
+    ASSERT_TRUE(of_two.Load(newer, two.subspan(half), LexicalIndex::Lengths::kOfTokens, &of_files).ok());
     LexicalIndex expected(library.table(), statistics);
     for (int32_t page = 0; page < static_cast<int32_t>(here.size()); ++page) {
       if (!here[static_cast<size_t>(page)].empty()) {
@@ -57,6 +68,9 @@ TEST(LexicalIndex, WhatWasSavedAnswersAsItDid) {
       const auto wanted = expected.Search(query, 50, filter).value();
       EXPECT_EQ(found.pages, wanted.pages);
       EXPECT_EQ(found.groups, wanted.groups);
+      const auto found_in_two = of_two.Search(query, 50, filter).value();
+      EXPECT_EQ(found_in_two.pages, wanted.pages);
+      EXPECT_EQ(found_in_two.groups, wanted.groups);
       EXPECT_EQ(loaded.WholeScore(query), expected.WholeScore(query));
     }
     TokenStatistics counted;
@@ -65,6 +79,8 @@ TEST(LexicalIndex, WhatWasSavedAnswersAsItDid) {
     std::iota(every.begin(), every.end(), 0);
     EXPECT_EQ(counted.DocumentFrequencies(every).of_ids, statistics.DocumentFrequencies(every).of_ids);
     EXPECT_EQ(counted.pages(), statistics.pages());
+    EXPECT_EQ(of_files.DocumentFrequencies(every).of_ids, statistics.DocumentFrequencies(every).of_ids);
+    EXPECT_EQ(of_files.pages(), statistics.pages());
 
     // A list of other pages.
     std::vector<SavedPage> other = pages;

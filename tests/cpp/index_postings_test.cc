@@ -86,8 +86,8 @@ TEST(PostingList, WhatWasRemovedIsNowhere) {
 // A saved index says what it says. Whoever removes a page knows the ids of the block.
 TEST(Postings, APageThatIsRemovedByOtherIdsLeavesNoLengthBehind) {
   Postings postings;
-  postings.SetLengths(std::vector<int32_t>{2, 0, 3}, 2);
-  postings.SetPostings(1, std::vector<Posting>{{0, 2}, {2, 3}});
+  postings.AddLengths(std::vector<int32_t>{2, 0, 3}, 2);
+  postings.AddPostings(1, std::vector<Posting>{{0, 2}, {2, 3}});
   postings.Remove(0, std::vector<int32_t>{7, 8, 9, 10});
   postings.Remove(1, std::vector<int32_t>{7});
   EXPECT_EQ(postings.live_pages(), 1);

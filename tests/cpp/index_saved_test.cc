@@ -111,7 +111,7 @@ TEST_F(SavedIndexTest, HeadsOfKeysThatAreNoNumbersAreCorrupt) {
     const size_t line = storage == KeyStorage::kBf16 ? 17 : 17 + NameOf(storage).size() + 1;
     const auto saved = [&] { return made.Build(options).Save(file_, std::vector<int32_t>{0}); };
     const auto loaded = [&](const auto& file) {
-      return HeadsIndex::Load(file, made.heads, kDim, std::vector<int32_t>{0}, options);
+      return LoadHeads(file, made.heads, kDim, std::vector<int32_t>{0}, options);
     };
     const auto load = [&](size_t at, auto number) { return Changed(saved, loaded)(at == 0 ? 0 : line + at, number); };
     EXPECT_EQ(load(0, 0), StatusCode::kOk);
@@ -142,7 +142,7 @@ TEST_F(SavedIndexTest, HeadsOfLongerKeysThanTheFileSaysAnswerByOneLevel) {
   Put(17 + 16 + 12, 1.0);
   HeadsOptions options;
   options.coarse_from = 100;
-  auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
+  auto loaded = LoadHeads(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_TRUE(Search(*loaded, made.q, made.weights, 10, made.filter).ok());
   EXPECT_TRUE(loaded->Add(made.pages[0], 4, 0).ok());
@@ -159,7 +159,7 @@ TEST_F(SavedIndexTest, HeadsOfTwoLevelsAnswerAsTheyDid) {
   ASSERT_TRUE(index.Save(file_, every).ok());
   HeadsOptions options;
   options.coarse_from = 100;
-  const auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
+  const auto loaded = LoadHeads(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   const auto before = Search(index, made.q, made.weights, 1000, made.filter).value();
   const auto after = Search(*loaded, made.q, made.weights, 1000, made.filter).value();

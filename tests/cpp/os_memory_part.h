@@ -101,7 +101,7 @@ class MeanIdPart final : public index::Part {
 
   std::string settings() const override { return "mean ids"; }
 
-  Status Save(const index::IndexFile& file) const override {
+  Status Save(const index::IndexFile& file, index::BlockRun /*all*/) const override {
     EVERLONG_ASSIGN_OR_RETURN(index::IndexFileWriter writer, index::IndexFileWriter::Create(file, ""));
     std::ostringstream out;
     for (const auto& [id, means] : means_) {

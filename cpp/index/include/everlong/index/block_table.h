@@ -90,6 +90,12 @@ struct BlockEntry {
   }
 };
 
+// Blocks of a table by their numbers: [first, last).
+struct BlockRun {
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
 struct PageEntry {
   int64_t block = 0;
   int32_t page = 0;  // number within the block
@@ -122,7 +128,9 @@ class BlockTable {
   // Return the count, without the forgotten ones.
   [[nodiscard]] int32_t live_blocks() const { return live_blocks_; }
   [[nodiscard]] int32_t live_pages() const { return live_pages_; }
-  [[nodiscard]] std::vector<int32_t> LiveOrdinals() const;  // of pages that are not forgotten, ascending
+  [[nodiscard]] BlockRun All() const { return {0, blocks()}; }
+  // Return the pages of these blocks that are not forgotten, ascending.
+  [[nodiscard]] std::vector<int32_t> LiveOrdinals(BlockRun blocks) const;
 
   [[nodiscard]] const BlockEntry& block(int32_t number) const { return blocks_[number]; }
   // Return the number of the first block with a larger id; blocks() if there is none.

@@ -178,12 +178,13 @@ class Part {
 
   // Return, as one text, what the part was made with besides blocks. A file saved with other settings is useless.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  // Save the blocks of the table that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of
-  // its blocks is the appendix; Load ignores it.
-  [[nodiscard]] virtual Status Save(const IndexFile& /*file*/) const { return OkStatus(); }
-  // Load what Save wrote with these settings, into a part that is still empty. `blocks` are those of the file in its
-  // order. Forgotten blocks are left out. `gaps` says that the memory has blocks older than the last of them that are
-  // not in the file. kNotFound, kIoError, kCorrupt; the part must not be used after an error.
+  // Save those of `blocks` that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of them is
+  // the appendix; Load ignores it. Where the kind is not in_segments, `blocks` are all of the table.
+  [[nodiscard]] virtual Status Save(const IndexFile& /*file*/, BlockRun /*blocks*/) const { return OkStatus(); }
+  // Load what Save wrote with these settings. The part is still empty; where its kind is in_segments, it may have older
+  // blocks of other files. `blocks` are those of the file in its order. Forgotten blocks are left out. `gaps` says that
+  // the memory has blocks older than the last of them that are in no file so far. kNotFound, kIoError, kCorrupt; the
+  // part must not be used after an error.
   virtual Status Load(const FilePath& /*file*/, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) {
     return OkStatus();
   }

@@ -28,7 +28,8 @@ struct PartKind {
     kByItsOptions,  // made once the caller has given its options
   };
   Made made = Made::kWithMemory;
-  bool saved = true;         // to a file, where the memory is in a folder
+  bool saved = true;         // to files, where the memory is in a folder
+  bool in_segments = false;  // a file of it may cover some of the blocks (Part::Save, Part::Load)
   bool needs_keys = false;   // a memory of text alone does not have it
   bool from_model = false;   // what it compares are the model's keys or states, which text alone does not give
   bool from_pack = false;    // its vectors are tensors of blocks, which a trained pack makes (meaning.h)

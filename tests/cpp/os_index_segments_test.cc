@@ -1,0 +1,309 @@
+// A saved index is several files: a close writes what is new, whatever happens to some of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "os_memory_blocks.h"
+#include "os_older_index.h"
+
+namespace everlong::os {
+namespace {
+
+using Files = std::map<std::string, std::string>;  // name -> bytes
+
+class IndexSegmentsTest : public testing::Test {
+ protected:
+  IndexSegmentsTest() { Reopen(true); }
+
+  void Reopen(bool create = false) {
+    memory_.reset();
+    memory_ = create ? Memory::Create(folder_.path(), TestManifest()).value()
+                     : Memory::Open(folder_.path(), false).value();
+    ASSERT_TRUE(memory_->index().SetRetrievalHeads(kHeads).ok());
+  }
+
+  void Add(int count, int64_t tokens = 9) {
+    for (int i = 0; i < count; ++i) {
+      Block block = RandomBlock(random_, 0, end_, tokens, "book");
+      end_ += tokens;
+      block.id = Append(*memory_, block).value();
+      blocks_.push_back(std::move(block));
+    }
+  }
+  void Forget(int64_t id) {
+    ASSERT_TRUE(memory_->blocks().Forget(std::vector<int64_t>{id}).ok());
+    std::erase_if(blocks_, [id](const Block& block) { return block.id == id; });
+  }
+  void Save() const { ASSERT_TRUE(memory_->index().Save().ok()); }
+
+  // What a memory answers to a question about each of some blocks.
+  static std::vector<SearchResult> AnswersOf(const Memory& memory, const std::vector<Block>& blocks) {
+    std::vector<SearchResult> answers;
+    for (size_t at = 0; at < blocks.size(); at += 1 + blocks.size() / 16) {
+      answers.push_back(memory.search().Find(QuestionFor(blocks[at], blocks[at].span.size() - 1, 3).Request()).value());
+    }
+    return answers;
+  }
+  [[nodiscard]] std::vector<SearchResult> Answers() const { return AnswersOf(*memory_, blocks_); }
+  static void ExpectAll(const std::vector<SearchResult>& found, const std::vector<SearchResult>& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t at = 0; at < found.size(); ++at) ExpectSame(found[at], expected[at]);
+  }
+  // Close without saving, open, and expect the answers of before, with so many messages.
+  void ExpectTheSameWhenOpened(size_t messages = 0) {
+    ASSERT_TRUE(memory_->upkeep().Flush().ok());
+    const std::vector<SearchResult> before = Answers();
+    Reopen();
+    ExpectAll(Answers(), before);
+    EXPECT_EQ(memory_->index().TakeMessages().size(), messages);
+  }
+
+  [[nodiscard]] std::filesystem::path IndexFolder() const { return folder_.path() / "index"; }
+  [[nodiscard]] Files FilesNow() const {
+    Files files;
+    for (const auto& entry : std::filesystem::directory_iterator(IndexFolder())) {
+      files[entry.path().filename()] = BytesOf(entry.path());
+    }
+    return files;
+  }
+  [[nodiscard]] std::set<std::string> Names() const {
+    std::set<std::string> names;
+    for (const auto& [name, bytes] : FilesNow()) names.insert(name);
+    return names;
+  }
+  void Put(const Files& files) const {
+    std::filesystem::remove_all(IndexFolder());
+    std::filesystem::create_directory(IndexFolder());
+    for (const auto& [name, bytes] : files) PutBytes(IndexFolder() / name, bytes);
+  }
+
+  const TemporaryFolder folder_;
+  std::unique_ptr<Memory> memory_;
+  std::vector<Block> blocks_;
+  int64_t end_ = 0;
+  std::mt19937_64 random_{77};
+};
+
+TEST_F(IndexSegmentsTest, ASaveWritesOnlyWhatIsNew) {
+  Add(40);
+  Save();
+  const Files before = FilesNow();
+  ASSERT_EQ(Names(), (std::set<std::string>{"heads", "lexical"}));
+  Add(1);
+  Save();
+  const Files after = FilesNow();
+  EXPECT_EQ(Names(), (std::set<std::string>{"heads", "heads.41-41", "lexical", "lexical.41-41"}));
+  for (const auto& [name, bytes] : before) EXPECT_EQ(after.at(name), bytes) << name;
+  EXPECT_LT(after.at("heads.41-41").size(), before.at("heads").size() / 10);
+  ExpectTheSameWhenOpened();
+  Save();
+  EXPECT_EQ(FilesNow(), after) << "nothing is new";
+}
+
+TEST_F(IndexSegmentsTest, ManySavesLeaveFewFiles) {
+  Add(3);
+  for (int i = 0; i < 120; ++i) {
+    Add(1);
+    Save();
+    EXPECT_LE(FilesNow().size(), 2U * 8) << i;
+  }
+  ExpectTheSameWhenOpened();
+}
+
+TEST_F(IndexSegmentsTest, WhatACrashLeavesOfAMergeIsNotLoadedAndGoes) {
+  Add(40);
+  Save();
+  Add(4);
+  Save();
+  const Files before = FilesNow();
+  ASSERT_TRUE(before.contains("heads.41-44"));
+  Add(3);
+  Save();
+  const std::set<std::string> merged = Names();
+  ASSERT_EQ(merged, (std::set<std::string>{"heads", "heads.41-47", "lexical", "lexical.41-47"}));
+  Files both = FilesNow();
+  both.insert(before.begin(), before.end());
+  Put(both);
+  ExpectTheSameWhenOpened();
+  Add(30);
+  Save();
+  EXPECT_EQ(Names().size(), 2U);
+  ExpectTheSameWhenOpened();
+
+  // The first file, too, takes the place of others.
+  Files all = FilesNow();
+  all.insert(both.begin(), both.end());
+  all["heads"] = FilesNow().at("heads");
+  Put(all);
+  ExpectTheSameWhenOpened();
+}
+
+TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
+  Add(60);
+  Save();
+  Add(20);
+  Save();
+  Add(5);
+  Save();
+  ASSERT_EQ(Names().size(), 6U);
+  const Files good = FilesNow();
+  for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical.61-80"}) {
+    SCOPED_TRACE(name);
+    Put(good);
+    std::string bytes = good.at(name);
+    bytes[bytes.size() / 3] ^= 1;
+    PutBytes(IndexFolder() / name, bytes);
+    ExpectTheSameWhenOpened(1);
+    Save();
+    ExpectTheSameWhenOpened();
+  }
+  // One that is not there is no damage, as none of all.
+  Put(good);
+  std::filesystem::remove(IndexFolder() / "heads.61-80");
+  const std::vector<SearchResult> before = Answers();
+  Reopen();
+  ExpectAll(Answers(), before);
+}
+
+TEST_F(IndexSegmentsTest, SegmentsOfOtherBlocksAreNotLoaded) {
+  Add(60);
+  Save();
+  Add(20);
+  Save();
+  Add(5);
+  Save();
+  const Files good = FilesNow();
+  const auto with = [&](const std::string& name, const std::string& other) {
+    Files files = good;
+    files[name] = good.at(other);
+    Put(files);
+    ExpectTheSameWhenOpened(1);
+  };
+  with("heads.61-80", "heads");
+  with("heads.61-80", "heads.81-85");
+  with("heads.81-85", "heads.61-80");
+  with("heads", "heads.61-80");
+  for (const char* const name : {"heads.1-2", "heads.0-5", "heads.-1-5", "heads.90-85", "heads.061-80", "heads.61-80-9",
+                                 "heads.9223372036854775808-9223372036854775809", "heads.", "heads.61", "heads.61-",
+                                 "heads.86-9223372036854775807"}) {
+    SCOPED_TRACE(name);
+    Files files = good;
+    files[name] = "not an index";
+    Put(files);
+    ExpectTheSameWhenOpened();
+  }
+}
+
+TEST_F(IndexSegmentsTest, WhatIsForgottenLeavesTheFiles) {
+  Add(60);
+  Save();
+  Add(20);
+  Save();
+  Add(5);
+  Save();
+  const Files before = FilesNow();
+  Forget(70);
+  ExpectTheSameWhenOpened();
+  Save();
+  Files after = FilesNow();
+  EXPECT_EQ(after.at("heads"), before.at("heads"));
+  EXPECT_NE(after.at("heads.61-80"), before.at("heads.61-80"));
+  EXPECT_LT(after.at("heads.61-80").size(), before.at("heads.61-80").size());
+  EXPECT_EQ(after.at("heads.81-85"), before.at("heads.81-85"));
+  ExpectTheSameWhenOpened();
+
+  // All blocks of a segment, its first and last among them.
+  for (int64_t id = 61; id <= 80; ++id) {
+    if (id != 70) Forget(id);
+  }
+  Save();
+  ExpectTheSameWhenOpened();
+  Add(2);
+  Save();
+  ExpectTheSameWhenOpened();
+
+  // A compaction of a memory that is opened without the part takes the file; what is behind it goes on.
+  Forget(3);
+  memory_.reset();
+  memory_ = Memory::Open(folder_.path(), false).value();
+  ASSERT_TRUE(memory_->upkeep().Compact().ok());
+  EXPECT_FALSE(Names().contains("heads"));
+  EXPECT_TRUE(Names().contains("lexical"));
+  ASSERT_TRUE(memory_->index().SetRetrievalHeads(kHeads).ok());
+  EXPECT_TRUE(memory_->index().TakeMessages().empty());
+  Save();
+  ExpectTheSameWhenOpened();
+
+  // With the part, it is written without the block.
+  Forget(4);
+  const std::string heads = FilesNow().at("heads");
+  ASSERT_TRUE(memory_->upkeep().Compact().ok());
+  EXPECT_LT(FilesNow().at("heads").size(), heads.size());
+  ExpectTheSameWhenOpened();
+}
+
+TEST_F(IndexSegmentsTest, AForkHasTheSegments) {
+  Add(60);
+  Save();
+  Add(20);
+  const TemporaryFolder parent;
+  const std::filesystem::path fork = parent.path() / "fork";
+  ASSERT_TRUE(memory_->upkeep().Fork(fork).ok());
+  const std::vector<Block> blocks = blocks_;
+  const std::vector<SearchResult> before = Answers();
+  // What the memory forgets and gives back later stays in its fork.
+  Forget(5);
+  ASSERT_TRUE(memory_->upkeep().Compact().ok());
+  const auto opened = Memory::Open(fork, false).value();
+  ASSERT_TRUE(opened->index().SetRetrievalHeads(kHeads).ok());
+  EXPECT_TRUE(opened->index().TakeMessages().empty());
+  ExpectAll(AnswersOf(*opened, blocks), before);
+}
+
+// Whatever is done in whatever order, what is opened answers as what was closed.
+TEST_F(IndexSegmentsTest, AnyOrderOfThingsAnswersTheSame) {
+  for (int step = 0; step < 150; ++step) {
+    SCOPED_TRACE(step);
+    switch (random_() % 8) {
+      case 0:
+      case 1:
+        Add(1 + static_cast<int>(random_() % 3), 1 + static_cast<int64_t>(random_() % 20));
+        break;
+      case 2:
+        if (blocks_.size() > 1) Forget(blocks_[random_() % blocks_.size()].id);
+        break;
+      case 3:
+      case 4:
+        Save();
+        break;
+      case 5:
+        ASSERT_TRUE(memory_->upkeep().Compact().ok());
+        break;
+      case 6: {  // without the heads
+        memory_.reset();
+        memory_ = Memory::Open(folder_.path(), false).value();
+        if (blocks_.size() > 1 && random_() % 2 == 0) Forget(blocks_[random_() % blocks_.size()].id);
+        if (random_() % 2 == 0) {
+          ASSERT_TRUE(memory_->upkeep().Compact().ok());
+        }
+        if (random_() % 2 == 0) Save();
+        ASSERT_TRUE(memory_->index().SetRetrievalHeads(kHeads).ok());
+        break;
+      }
+      default:
+        ExpectTheSameWhenOpened();
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace everlong::os
