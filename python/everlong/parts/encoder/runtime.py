@@ -42,7 +42,7 @@ from everlong.parts.encoder.pooling import (
     stored_sentences,
 )
 from everlong.parts.late_interaction import quantize_int8
-from everlong.retrieval.background import Background, warn_missing
+from everlong.retrieval.background import Background, warn_missing, warn_waiting
 from everlong.text.encoding import count_decoded_characters, decode_text
 from everlong.text.unit_context import Turns, title_of
 
@@ -94,6 +94,7 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
         if self._core.read_only:
             warn_missing(self._core, len(lacking), ENCODER)
             return
+        warn_waiting(self._core, len(self._missing.older), ENCODER)
         self._filling = Background(
             self._missing.fill,
             name="everlong encoder",

@@ -257,7 +257,7 @@ def test_a_memory_that_is_opened_for_reading_says_what_is_missing(
 
 
 def test_a_question_waits_for_what_was_just_read_and_not_for_older_blocks(
-    encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(runtime, "_MOST_WAITED", 0)
     folder = tmp_path / "memory"
@@ -286,6 +286,7 @@ def test_a_question_waits_for_what_was_just_read_and_not_for_older_blocks(
         lacking = set(mm.memory.core.index.blocks_without_meaning("encoder"))
         assert lacking <= older
         assert lacking
+        assert f"{len(older)} of {len(older)} blocks have nothing of the part encoder yet" in caplog.text
         go_on.set()
         assert kept_in(mm).keys() >= older
 
