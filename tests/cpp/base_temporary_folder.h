@@ -13,8 +13,8 @@ namespace everlong {
 // A new folder of a name that no other test has, removed with all it holds when this goes.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::path(testing::TempDir()) / "everlong-test-XXXXXX").string();
+  explicit TemporaryFolder(const std::filesystem::path& parent = testing::TempDir()) {
+    std::string pattern = (parent / "everlong-test-XXXXXX").string();
     EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
     path_ = pattern;
   }
@@ -30,5 +30,11 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+// Return a folder in RAM, where the system has one. A process that dies there leaves what it would on a disk, sooner.
+inline std::filesystem::path FolderInRam() {
+  const std::filesystem::path shared = "/dev/shm";
+  return std::filesystem::is_directory(shared) ? shared : std::filesystem::path(testing::TempDir());
+}
 
 }  // namespace everlong
