@@ -15,6 +15,13 @@ using index::IndexPart;
 using index::Part;
 using index::PartKind;
 
+namespace {
+
+// The writer beside a reader may merge files while they are read.
+constexpr int kMostLooks = 4;
+
+}  // namespace
+
 IndexSet::IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads)
     : store_(store),
       layout_(layout),
@@ -142,10 +149,19 @@ Status IndexSet::LoadTokenIds(std::span<const IndexPart> parts, const StoredBloc
 
 Result<std::unique_ptr<Part>> IndexSet::MakeOfSaved(const PartKind& kind, const Make& make) {
   size_t most = SIZE_MAX;
+  int looks = store_.read_only() ? kMostLooks : 1;
+  std::vector<Status> wrong;
   while (true) {
     EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> made, make(context_));
-    EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *made, most));
-    if (loaded != Loaded::kSpoilt) return made;
+    EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *made, most, wrong));
+    if (!wrong.empty() && looks > 1) {
+      --looks;
+      most = SIZE_MAX;
+      wrong.clear();
+    } else if (loaded != Loaded::kSpoilt) {
+      for (const Status& why : wrong) Say(kind.name, why);
+      return made;
+    }
   }
 }
 

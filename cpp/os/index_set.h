@@ -129,12 +129,13 @@ class IndexSet {
     kNothing,  // there is nothing to load, or nothing that fits; the part is as it was
     kSpoilt,   // the part must not be used any more
   };
-  // Load a file of a part, about blocks behind `loaded`. An error means that a part from the caller may be whole but
-  // cannot be read now: do not replace it.
+  // Load a file of a part, about blocks behind `loaded`. Add what is wrong with it. An error means that a part from the
+  // caller may be whole but cannot be read now: do not replace it.
   [[nodiscard]] Result<Loaded> LoadSegment(const index::PartKind& kind, index::Part& part, BlockIds ids,
-                                           std::vector<Segment>& loaded);
+                                           std::vector<Segment>& loaded, std::vector<Status>& wrong);
   // Load what is saved of a part into an empty one: at most so many files. kSpoilt tells how many are good.
-  [[nodiscard]] Result<Loaded> LoadSaved(const index::PartKind& kind, index::Part& part, size_t& most);
+  [[nodiscard]] Result<Loaded> LoadSaved(const index::PartKind& kind, index::Part& part, size_t& most,
+                                         std::vector<Status>& wrong);
   // Write one file of a part.
   Status SaveSegment(const index::PartKind& kind, const index::Part& part, Segment& segment) const;
   // Save what is not in the part's files yet.

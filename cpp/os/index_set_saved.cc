@@ -59,12 +59,13 @@ void IndexSet::Say(std::string_view name, const Status& why) const {
   AddMessage(std::move(message));
 }
 
-Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, size_t& most) {
+Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, size_t& most,
+                                             std::vector<Status>& wrong) {
   std::vector<Segment> loaded;
   for (const BlockIds ids : Files(kind)) {
     if (loaded.size() == most) break;
     if (!loaded.empty() && ids.first <= loaded.back().ids.last) continue;  // a larger one took its place
-    EVERLONG_ASSIGN_OR_RETURN(const Loaded so_far, LoadSegment(kind, part, ids, loaded));
+    EVERLONG_ASSIGN_OR_RETURN(const Loaded so_far, LoadSegment(kind, part, ids, loaded, wrong));
     if (so_far == Loaded::kNothing) break;
     if (so_far == Loaded::kSpoilt) {
       most = loaded.size();
@@ -77,7 +78,7 @@ Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, s
 }
 
 Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part, BlockIds ids,
-                                               std::vector<Segment>& loaded) {
+                                               std::vector<Segment>& loaded, std::vector<Status>& wrong) {
   const SavedIndex saved = *Saved(kind.name, ids);
   const auto may_be_whole = [&kind](const Status& status) {
     return kind.from_caller && (status.code() == StatusCode::kIoError || status.code() == StatusCode::kCapacity);
@@ -89,20 +90,21 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
   if (may_be_whole(read.status())) return read.status();
   if (!is_first && read.status().code() == StatusCode::kNotFound) return Loaded::kNothing;  // merged meanwhile
   if (!read.ok()) {
-    Say(kind.name, read.status());
+    wrong.push_back(read.status());
     return Loaded::kNothing;
   }
   if (!read->has_value()) return Loaded::kNothing;
   Coverage& coverage = **read;
   if (coverage.first_version && !kind.from_caller) {
-    Say(kind.name, CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
+    wrong.push_back(
+        CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
     return Loaded::kNothing;
   }
   const int64_t last = coverage.blocks.empty() ? before : coverage.blocks.back().id;
   if (is_first) {
     ids = {1, last};
   } else if (last > ids.last || (last > before && coverage.blocks.front().id < ids.first)) {
-    Say(kind.name, CorruptError(index::Quoted(saved.file()) + " has blocks of another segment"));
+    wrong.push_back(CorruptError(index::Quoted(saved.file()) + " has blocks of another segment"));
     return Loaded::kNothing;
   } else if (!here.empty() && here.back().id > last) {
     coverage.gaps = true;
@@ -122,7 +124,7 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
   if (taken.ok()) taken = saved.CheckIs(coverage.checksum);
   if (may_be_whole(taken)) return taken;
   if (!taken.ok()) {
-    Say(kind.name, taken);
+    wrong.push_back(taken);
     return Loaded::kSpoilt;
   }
   if (has_forgotten) unsaved_.emplace(kind.name);
@@ -226,7 +228,9 @@ Result<bool> IndexSet::KeepSaved(const PartKind& kind) {
       kind.from_settings == nullptr ? nullptr : kind.from_settings(context_, Saved(kind.name)->Settings());
   if (part == nullptr) return false;
   size_t most = SIZE_MAX;
-  EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *part, most));
+  std::vector<Status> wrong;
+  EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *part, most, wrong));
+  for (const Status& why : wrong) Say(kind.name, why);
   if (loaded == Loaded::kSpoilt) return false;
   unsaved_.erase(std::string(kind.name));
   return SaveGiven(kind, *part);
