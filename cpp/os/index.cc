@@ -24,17 +24,6 @@ Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::Payload
   return OkStatus();
 }
 
-// Return the blocks of which a part that is there has nothing. Call it while the index is read.
-std::vector<const index::BlockEntry*> Without(const IndexSet& index, index::IndexPart part) {
-  std::vector<const index::BlockEntry*> without;
-  const index::Part* const there = index.part(part);
-  for (int32_t number = 0; there != nullptr && number < index.table().blocks(); ++number) {
-    const index::BlockEntry& block = index.table().block(number);
-    if (!block.forgotten && !there->Has(block)) without.push_back(&block);
-  }
-  return without;
-}
-
 }  // namespace
 
 static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
@@ -110,7 +99,7 @@ Status Indexes::AddPageVectors(int64_t block, std::span<const int32_t> pages, st
 std::vector<PageRef> Indexes::PagesWithoutVectors() const {
   const auto reading = state_.index.Read();
   std::vector<PageRef> pages;
-  for (const index::BlockEntry* const block : Without(state_.index, index::IndexPart::kEmbedding)) {
+  for (const index::BlockEntry* const block : state_.index.Without(index::IndexPart::kEmbedding)) {
     AddPagesOf(state_.index.table(), *block, pages);
   }
   return pages;
@@ -146,7 +135,7 @@ std::optional<MeaningOptions> Indexes::meaning(index::IndexPart part) const {
 std::vector<int64_t> Indexes::BlocksWithout(index::IndexPart part) const {
   const auto reading = state_.index.Read();
   std::vector<int64_t> ids;
-  for (const index::BlockEntry* const block : Without(state_.index, part)) ids.push_back(block->id);
+  for (const index::BlockEntry* const block : state_.index.Without(part)) ids.push_back(block->id);
   return ids;
 }
 

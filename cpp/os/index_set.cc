@@ -43,6 +43,21 @@ Part* IndexSet::part(IndexPart part) const {
   return part.number < slots_.size() ? slots_[part.number].part.get() : nullptr;
 }
 
+std::vector<const BlockEntry*> IndexSet::Without(IndexPart part) const {
+  std::vector<const BlockEntry*> without;
+  const Slot& slot = slots_[part.number];
+  if (slot.part == nullptr) return without;
+  int32_t number = slot.complete_below;
+  for (; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    if (block.forgotten || slot.part->Has(block)) continue;
+    if (without.empty()) slot.complete_below = number;
+    without.push_back(&block);
+  }
+  if (without.empty()) slot.complete_below = number;
+  return without;
+}
+
 IndexSet::Writer IndexSet::TakeTurn() { return Writer(*this); }
 
 Result<IndexSet::Writer> IndexSet::TakeSoundTurn() {
@@ -82,6 +97,7 @@ Status IndexSet::LoadBlocks() {
   std::vector<IndexPart> of_more;
   for (const IndexPart part : parts_) {
     Slot& slot = slots_[part.number];
+    slot.complete_below = 0;
     const PartKind& kind = index::KindOf(part);
     // Free a part before it is made again: there may be no room for both, here or on its device.
     if (!kind.from_caller) slot.part.reset();
@@ -304,6 +320,7 @@ Status IndexSet::Writer::Replace(IndexPart part, const Make& make) {
   {
     const auto changing = set_->Change();
     std::swap(set_->slots_[part.number].part, built);
+    set_->slots_[part.number].complete_below = 0;
     set_->slots_[part.number].make = make;
   }
   built.reset();  // the old part
@@ -374,6 +391,7 @@ Status IndexSet::Writer::TensorsWent(int64_t block, std::span<const std::string>
   Status went;
   {
     const auto changing = set_->Change();
+    for (const Slot& slot : set_->slots_) slot.complete_below = 0;
     set_->ForEach([&](const PartKind& kind, Part& part) {
       const auto took = [&part](const std::string& name) {
         const index::PartNeeds needs = part.needs();

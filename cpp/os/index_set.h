@@ -54,6 +54,9 @@ class IndexSet {
   [[nodiscard]] index::Part* part(index::IndexPart part) const;
   // Return why the parts do not match the store any more; ok as long as they do.
   [[nodiscard]] const Status& broken() const { return broken_; }
+  // Return the blocks of which a part that is there has nothing. It looks only at those behind the first ones that have
+  // all, as questions ask this each time.
+  [[nodiscard]] std::vector<const index::BlockEntry*> Without(index::IndexPart part) const;
 
   [[nodiscard]] const index::TokenStatistics& statistics() const { return statistics_; }  // thread-safe
 
@@ -75,6 +78,8 @@ class IndexSet {
   struct Slot {
     std::unique_ptr<index::Part> part;
     Make make;  // of the part that is there
+    // The part has all blocks below this number that are not forgotten.
+    mutable std::atomic<int32_t> complete_below = 0;
   };
 
   [[nodiscard]] std::string Name() const;
