@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -42,8 +43,10 @@ namespace {
 constexpr std::string_view kMagic = "everlong hnsw 2\n";
 constexpr size_t kFirstCapacity = 1024;
 constexpr size_t kFirstBytes = size_t{64} << 20;  // of fewer rows, where these are so large
-// Searches wait for a writer no longer than adding these takes.
-constexpr size_t kAddedAtOnce = 128;
+constexpr size_t kRebuiltAtOnce = 128;
+// Of a writer whom searches wait for, or longer, until each thread has added its vector. Many short turns would cost
+// more than what is added in them.
+constexpr std::chrono::milliseconds kTurn{1};
 constexpr unsigned kSeed = 20090117;
 
 // hnswlib's distances by our kernels. Its own are chosen at compile time, ours at run time.
@@ -70,15 +73,18 @@ class FilterFunctor final : public hnswlib::BaseFilterFunctor {
   const IdFilter& filter_;
 };
 
-// Call body(i) for all of [0, count). A free thread takes `taken` at a time, because they take different times.
+// Call body(i) for all of [0, count), or until one returns false. Return how many were called; they are the first ones.
+// A free thread takes the next, because they take different times.
 template <class Body>
-void ForEachTaken(int64_t count, int64_t taken, const Body& body) {
+int64_t ForEachTaken(int64_t count, const Body& body) {
   std::atomic<int64_t> next = 0;
-  ParallelFor(0, count, taken, [&](int64_t, int64_t) {
-    for (int64_t first = 0; (first = next.fetch_add(taken)) < count;) {
-      for (int64_t i = first; i < std::min(first + taken, count); ++i) body(i);
+  std::atomic<bool> goes_on = true;
+  ParallelFor(0, count, 1, [&](int64_t, int64_t) {
+    for (int64_t i = 0; goes_on && (i = next.fetch_add(1)) < count;) {
+      if (!body(i)) goes_on = false;
     }
   });
+  return std::min(next.load(), count);
 }
 
 // hnswlib's value instead of a level where there are no rows.
@@ -116,7 +122,9 @@ class HnswIndex final : public VectorIndex {
                    options.ef_construction >= 1 && options.ef >= 1);
     graph_.setEf(static_cast<size_t>(options.ef));
     AlignRows();
-    AdviseRows();
+    AdviseHugePages(graph_.data_level0_memory_, RowBytes(graph_.max_elements_));
+    graph_.label_lookup_.reserve(graph_.max_elements_);
+    row_ids_.reserve(graph_.max_elements_);
   }
 
   Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
@@ -124,18 +132,7 @@ class HnswIndex final : public VectorIndex {
     const std::scoped_lock writing(writer_);
     EVERLONG_RETURN_IF_ERROR(
         CheckNewIds(ids, [this](int64_t id) { return graph_.label_lookup_.contains(static_cast<size_t>(id)); }));
-    const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
-    for (size_t first = 0; first < ids.size(); first += kAddedAtOnce) {
-      const size_t count = std::min(kAddedAtOnce, ids.size() - first);
-      const std::unique_lock changing(guard_);
-      try {
-        EVERLONG_RETURN_IF_ERROR(AddSome(ids.subspan(first, count), padded.data() + first * static_cast<size_t>(width_),
-                                         ids.size() - first));
-      } catch (const std::exception& error) {  // out of memory
-        return CapacityError(std::string("the graph cannot grow: ") + error.what());
-      }
-    }
-    return OkStatus();
+    return AddAll(ids, PadVectors(vectors, options_.dimension, options_.metric));
   }
 
   int64_t Remove(std::span<const int64_t> ids) override {
@@ -164,13 +161,14 @@ class HnswIndex final : public VectorIndex {
     FilterFunctor functor(filter);
     const auto search = [&](std::span<VectorHits> hits) -> Status {
       std::atomic<bool> failed = false;
-      ForEachTaken(std::ssize(hits), 1, [&](int64_t query) {
+      ForEachTaken(std::ssize(hits), [&](int64_t query) {
         try {
           hits[static_cast<size_t>(query)] =
               SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
         } catch (const std::exception&) {
           failed = true;
         }
+        return true;
       });
       return failed ? CapacityError("no memory for a search") : OkStatus();
     };
@@ -266,10 +264,45 @@ class HnswIndex final : public VectorIndex {
     graph_.resizeIndex(graph_.max_elements_);
   }
 
-  // Rows are read in no order, so huge pages help.
-  void AdviseRows() {
-    AdviseHugePages(graph_.data_level0_memory_,
-                    static_cast<int64_t>(graph_.max_elements_ * graph_.size_data_per_element_));
+  [[nodiscard]] int64_t RowBytes(size_t rows) const {
+    return static_cast<int64_t>(rows * graph_.size_data_per_element_);
+  }
+
+  // Make room for `capacity` rows. What has them is copied while searches go on: only this thread changes it. They wait
+  // for a change of pointers alone, and what was there before is freed behind their backs.
+  void Grow(size_t capacity) {
+    const size_t count = graph_.cur_element_count;
+    const auto allocated = [](size_t bytes) {  // hnswlib frees it
+      std::unique_ptr<char, decltype(&std::free)> room(static_cast<char*>(std::malloc(bytes)), &std::free);
+      if (room == nullptr) throw std::bad_alloc();
+      return room;
+    };
+    auto rows = allocated(static_cast<size_t>(RowBytes(capacity)));
+    AdviseHugePages(rows.get(), RowBytes(capacity));  // they are read in no order
+    std::memcpy(rows.get(), graph_.data_level0_memory_, static_cast<size_t>(RowBytes(count)));
+    auto links = allocated(capacity * sizeof(char*));
+    std::memcpy(links.get(), graph_.linkLists_, count * sizeof(char*));
+    std::vector<int> levels(capacity);
+    std::copy_n(graph_.element_levels_.begin(), count, levels.begin());
+    std::vector<int64_t> ids;
+    ids.reserve(capacity);
+    ids.assign(row_ids_.begin(), row_ids_.end());
+    auto rows_of_ids = decltype(graph_.label_lookup_)(capacity);
+    rows_of_ids.insert(graph_.label_lookup_.begin(), graph_.label_lookup_.end());
+    std::vector<std::mutex> locks(capacity);
+    auto visited = std::make_unique<hnswlib::VisitedListPool>(1, static_cast<int>(capacity));
+
+    const std::unique_lock changing(guard_);  // gone before what it is declared behind
+    char* const old_rows = std::exchange(graph_.data_level0_memory_, rows.release());
+    rows.reset(old_rows);
+    auto** const old_links = std::exchange(graph_.linkLists_, reinterpret_cast<char**>(links.release()));
+    links.reset(reinterpret_cast<char*>(old_links));
+    graph_.element_levels_.swap(levels);
+    row_ids_.swap(ids);
+    graph_.label_lookup_.swap(rows_of_ids);
+    graph_.link_list_locks_.swap(locks);
+    graph_.visited_list_pool_.swap(visited);
+    graph_.max_elements_ = capacity;
   }
 
   [[nodiscard]] ScannedRows Rows() const {
@@ -287,38 +320,54 @@ class HnswIndex final : public VectorIndex {
     return allowed <= options_.exact_below || static_cast<double>(allowed) * static_cast<double>(allowed) <= visited;
   }
 
-  // `to_come`: how many vectors all batches of this call have, with this one.
-  Status AddSome(std::span<const int64_t> ids, const float* vectors, size_t to_come) {
-    const size_t reused = std::min(ids.size(), free_rows_.size());
-    for (size_t i = 0; i < reused; ++i) {
-      const hnswlib::tableint row = free_rows_.back();
-      free_rows_.pop_back();
-      const auto label = static_cast<hnswlib::labeltype>(ids[i]);
-      graph_.setExternalLabel(row, label);
-      graph_.label_lookup_[label] = row;
-      row_ids_[row] = ids[i];
-      graph_.addPoint(vectors + i * static_cast<size_t>(width_), label);  // it finds the row deleted, and reuses it
+  // Add padded vectors, a few at a time where searches wait. One thread at a time may call it.
+  Status AddAll(std::span<const int64_t> ids, std::span<const float> vectors) {
+    try {
+      const size_t rows = graph_.cur_element_count + ids.size() - std::min(ids.size(), free_rows_.size());
+      if (rows > graph_.max_elements_) Grow(std::max(2 * graph_.max_elements_, rows));
+      for (size_t added = 0; added < ids.size();) {
+        const std::unique_lock changing(guard_);
+        const float* const left = vectors.data() + added * static_cast<size_t>(width_);
+        added += free_rows_.empty() ? AddRows(ids.subspan(added), left) : ReuseRow(ids[added], left);
+      }
+    } catch (const std::exception& error) {  // out of memory
+      return CapacityError(std::string("the graph cannot grow: ") + error.what());
     }
+    return OkStatus();
+  }
+
+  // Add one vector into the row of a removed one. Return 1.
+  size_t ReuseRow(int64_t id, const float* vector) {
+    const hnswlib::tableint row = free_rows_.back();
+    free_rows_.pop_back();
+    const auto label = static_cast<hnswlib::labeltype>(id);
+    graph_.setExternalLabel(row, label);
+    graph_.label_lookup_[label] = row;
+    row_ids_[row] = id;
+    graph_.addPoint(vector, label);  // it finds the row deleted, and reuses it
+    return 1;
+  }
+
+  // Add vectors as new rows, for which there is room, until a turn is over and somebody waits for the next. Return how
+  // many.
+  size_t AddRows(std::span<const int64_t> ids, const float* vectors) {
     const size_t count = graph_.cur_element_count;
-    const size_t more = ids.size() - reused;
-    if (count + more > graph_.max_elements_) {
-      graph_.resizeIndex(std::max(2 * graph_.max_elements_, count + to_come - reused));
-      AdviseRows();
-    }
+    const auto turn_over = std::chrono::steady_clock::now() + kTurn;
     std::atomic<bool> failed = false;
-    ForEachTaken(static_cast<int64_t>(more), 2, [&](int64_t added) {
-      const size_t i = reused + static_cast<size_t>(added);
+    const int64_t added = ForEachTaken(std::ssize(ids), [&](int64_t i) {
       try {
-        graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));
+        graph_.addPoint(vectors + i * width_, static_cast<hnswlib::labeltype>(ids[static_cast<size_t>(i)]));
       } catch (const std::exception&) {
         failed = true;
       }
+      return !failed && !(guard_.awaited() && std::chrono::steady_clock::now() >= turn_over);
     });
     for (size_t row = count; row < graph_.cur_element_count; ++row) {
       row_ids_.push_back(static_cast<int64_t>(graph_.getExternalLabel(static_cast<hnswlib::tableint>(row))));
       link_bytes_ += LinkBytes(row);
     }
-    return failed ? CapacityError("no memory for another vector") : OkStatus();
+    if (failed) throw std::bad_alloc();
+    return static_cast<size_t>(added);
   }
 
   Status SaveRows(const IndexFile& file) const {
@@ -384,7 +433,7 @@ class HnswIndex final : public VectorIndex {
       std::vector<int64_t> ids;
       std::vector<float> vectors;
       const auto add = [&] {
-        EVERLONG_RETURN_IF_ERROR(live->AddSome(ids, vectors.data(), ids.size()));
+        EVERLONG_RETURN_IF_ERROR(live->AddAll(ids, vectors));
         ids.clear();
         vectors.clear();
         return OkStatus();
@@ -395,7 +444,7 @@ class HnswIndex final : public VectorIndex {
             reinterpret_cast<const float*>(graph_.getDataByInternalId(static_cast<hnswlib::tableint>(row)));
         ids.push_back(row_ids_[row]);
         vectors.insert(vectors.end(), vector, vector + width_);
-        if (ids.size() == kAddedAtOnce) EVERLONG_RETURN_IF_ERROR(add());
+        if (ids.size() == kRebuiltAtOnce) EVERLONG_RETURN_IF_ERROR(add());
       }
       EVERLONG_RETURN_IF_ERROR(add());
       return live;

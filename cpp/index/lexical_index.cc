@@ -32,22 +32,20 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
 double Norm(double length, double average_length) { return kK1 * (1 - kB + kB * length / average_length); }
 double Weight(double frequency, double norm) { return frequency * (kK1 + 1) / (frequency + norm); }
 
-// One search: the scores of some ids over the pages of a filter.
+// One search: the scores of some ids over the pages of a filter. It costs what it takes, however many pages there are.
 class Scores {
  public:
   Scores(const Postings& postings, const BlockTable& table, const PageFilter& filter)
-      : all_(postings), neighbours_(table, filter), range_(filter.Range()) {
-    places_.assign(static_cast<size_t>(range_.size()), kNotAllowed);
-    for (const PageRun& run : filter.runs()) std::fill(At(run.first), At(run.last), kNotMatched);
-  }
+      : all_(postings), neighbours_(table, filter), filter_(filter) {}
 
   // Take the postings of an id.
   void Take(const PostingList& list) {
-    list.ForEach(range_, [this](const Posting& posting) {
-      int32_t& place = *At(posting.page);
-      if (place == kNotAllowed) return;
-      place = kMatched;
-      matches_.push_back(posting);
+    auto run = filter_.runs().begin();
+    list.ForEach(filter_.Range(), [&](const Posting& posting) {
+      if (posting.page >= run->last) {
+        run = std::ranges::upper_bound(run, filter_.runs().end(), posting.page, {}, &PageRun::last);
+      }
+      if (posting.page >= run->first) matches_.push_back({posting, 0});
     });
     ends_.push_back(matches_.size());
   }
@@ -62,11 +60,11 @@ class Scores {
     for (size_t id = 0; id < ends_.size(); ++id) {
       const auto matches = std::span(matches_).subspan(begin, ends_[id] - begin);
       begin = ends_[id];
-      for (const Posting& match : matches) counts[PlaceOf(match.page)] = match.count;
-      for (const Posting& match : matches) {
-        const size_t place = PlaceOf(match.page);
-        scored_[place].score += idf[id] * Weight(match.count, scored_[place].norm);
-        for (const int32_t middle : {scored_[place].previous, static_cast<int32_t>(place), scored_[place].next}) {
+      for (const Match& match : matches) counts[match.place] = match.posting.count;
+      for (const Match& match : matches) {
+        Scored& page = scored_[match.place];
+        page.score += idf[id] * Weight(match.posting.count, page.norm);
+        for (const int32_t middle : {page.previous, static_cast<int32_t>(match.place), page.next}) {
           if (middle < 0 || last_id[static_cast<size_t>(middle)] == static_cast<int32_t>(id)) continue;
           last_id[static_cast<size_t>(middle)] = static_cast<int32_t>(id);
           Scored& group = scored_[static_cast<size_t>(middle)];
@@ -76,7 +74,7 @@ class Scores {
           if (count > 0) group.group_score += idf[id] * Weight(count, group.group_norm);
         }
       }
-      for (const Posting& match : matches) counts[PlaceOf(match.page)] = 0;
+      for (const Match& match : matches) counts[match.place] = 0;
     }
   }
 
@@ -93,6 +91,10 @@ class Scores {
   }
 
  private:
+  struct Match {
+    Posting posting;
+    size_t place = 0;  // of its page in scored_
+  };
   // A page that has a match, or is beside one.
   struct Scored {
     int32_t page = 0;
@@ -103,53 +105,61 @@ class Scores {
     double score = 0;
     double group_score = 0;
   };
-  // In places_, for pages without a place in scored_.
-  static constexpr int32_t kNotAllowed = -1;
-  static constexpr int32_t kNotMatched = -2;
-  static constexpr int32_t kMatched = -3;
-  static constexpr int32_t kBesideMatch = -4;
-
-  std::vector<int32_t>::iterator At(int32_t page) { return places_.begin() + (page - range_.first); }
-  size_t PlaceOf(int32_t page) { return static_cast<size_t>(*At(page)); }
 
   // Give all pages that score, and those beside them, their places in scored_, ascending.
   void Number() {
-    for (int32_t page = range_.first; page < range_.last; ++page) {
-      if (*At(page) != kMatched) continue;
+    std::vector<std::pair<int32_t, size_t>> by_page;  // pages and matches
+    by_page.reserve(matches_.size());
+    for (size_t match = 0; match < matches_.size(); ++match) by_page.emplace_back(matches_[match].posting.page, match);
+    std::ranges::sort(by_page);
+    std::vector<int32_t> pages;  // with those beside them
+    int32_t last = -1;
+    for (const auto& [page, match] : by_page) {
+      if (page == std::exchange(last, page)) continue;
       const PageNeighbours::Pair beside = neighbours_.Of(page);
-      for (const int32_t neighbour : {beside.previous, beside.next}) {
-        if (neighbour >= 0 && *At(neighbour) == kNotMatched) *At(neighbour) = kBesideMatch;
+      for (const int32_t one : {beside.previous, page, beside.next}) {
+        if (one >= 0) pages.push_back(one);
       }
     }
-    for (int32_t page = range_.first; page < range_.last; ++page) {
-      int32_t& place = *At(page);
-      if (place != kMatched && place != kBesideMatch) continue;
-      place = static_cast<int32_t>(scored_.size());
-      scored_.emplace_back().page = page;
+    std::ranges::sort(pages);
+    pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
+    scored_.resize(pages.size());
+    for (size_t place = 0; place < pages.size(); ++place) scored_[place].page = pages[place];
+    size_t place = 0;
+    for (const auto& [page, match] : by_page) {
+      while (scored_[place].page != page) ++place;
+      matches_[match].place = place;
     }
   }
 
+  // Return the place of a page; -1 if it has none. It is nearly always `near`.
+  [[nodiscard]] int32_t PlaceOf(int32_t page, size_t near) const {
+    if (near < scored_.size() && scored_[near].page == page) return static_cast<int32_t>(near);
+    const auto found = std::ranges::lower_bound(scored_, page, {}, &Scored::page);
+    return found != scored_.end() && found->page == page ? static_cast<int32_t>(found - scored_.begin()) : -1;
+  }
+
   void Measure(double average_length) {
-    for (Scored& scored : scored_) {
+    for (size_t place = 0; place < scored_.size(); ++place) {
+      Scored& scored = scored_[place];
       const PageNeighbours::Pair beside = neighbours_.Of(scored.page);
       double length = all_.length(scored.page);
       scored.norm = Norm(length, average_length);
-      const auto add = [&](int32_t neighbour) {
+      const auto add = [&](int32_t neighbour, size_t near) {
         if (neighbour < 0) return -1;
         length += all_.length(neighbour);
-        return std::max(-1, *At(neighbour));  // a page without a match has no place
+        return PlaceOf(neighbour, near);
       };
-      scored.previous = add(beside.previous);
-      scored.next = add(beside.next);
+      scored.previous = add(beside.previous, place - 1);  // below 0 there is none, because size_t wraps
+      scored.next = add(beside.next, place + 1);
       scored.group_norm = Norm(length, kGroupPages * average_length);
     }
   }
 
   const Postings& all_;
   PageNeighbours neighbours_;
-  PageRun range_;
-  std::vector<int32_t> places_;  // of the pages of range_
-  std::vector<Posting> matches_;
+  const PageFilter& filter_;
+  std::vector<Match> matches_;
   std::vector<size_t> ends_;  // in matches_, of each id
   std::vector<Scored> scored_;
 };

@@ -157,7 +157,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   state_.appended_tokens += tokens;
   if (state_.appended_tokens >= MemoryState::kTrimTokens) {
     state_.appended_tokens = 0;
-    ReturnFreedHeap();
+    ReturnFreedHeapOnceGrown();
   }
   return id;
 }

@@ -78,7 +78,8 @@ struct MemoryState {
   // Token ids of blocks that were submitted and may yet be lost, by block.
   std::map<int64_t, std::vector<int32_t>> submitted;
   std::optional<index::PageVectorOptions> page_vectors;
-  // Freed heap goes back to the system after so many tokens. Until then it is small beside a forward's memory.
+  // Freed heap goes back to the system after so many tokens, if the process has grown meanwhile. Until then it is small
+  // beside a forward's memory.
   static constexpr int64_t kTrimTokens = 16'384;
   int64_t appended_tokens = 0;
 

@@ -41,5 +41,16 @@ TEST(BaseFairSharedMutexTest, AWriterGetsInBesideReadersWithoutAPause) {
   for (std::thread& reader : readers) reader.join();
 }
 
+TEST(BaseFairSharedMutexTest, AHolderSeesThatAnotherWaits) {
+  FairSharedMutex mutex;
+  std::unique_lock writing(mutex);
+  EXPECT_FALSE(mutex.awaited());
+  std::thread reader([&mutex] { const std::shared_lock reading(mutex); });
+  while (!mutex.awaited()) std::this_thread::yield();
+  writing.unlock();
+  reader.join();
+  EXPECT_FALSE(mutex.awaited());
+}
+
 }  // namespace
 }  // namespace everlong

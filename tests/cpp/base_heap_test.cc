@@ -19,25 +19,58 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays.
-TEST(ReturnFreedHeap, GivesBackWhatLiesBetweenThingsThatStay) {
-#if !defined(__GLIBC__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "another heap";
-#endif
-  constexpr size_t kBlock = 100'000;
-  constexpr int64_t kBlocks = 1'000;
-  std::vector<std::unique_ptr<char[]>> freed;
-  std::vector<std::unique_ptr<char[]>> kept;
-  for (int64_t i = 0; i < kBlocks; ++i) {
-    freed.push_back(std::make_unique<char[]>(kBlock));
-    kept.push_back(std::make_unique<char[]>(64));
-    std::memset(kept.back().get(), 7, 64);
+// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays. They are freed.
+class FreedBlocks {
+ public:
+  static constexpr int64_t kBlock = 100'000;
+
+  explicit FreedBlocks(int64_t count) {
+    std::vector<std::unique_ptr<char[]>> freed;
+    for (int64_t i = 0; i < count; ++i) {
+      freed.push_back(std::make_unique<char[]>(kBlock));
+      kept_.push_back(std::make_unique<char[]>(64));
+      std::memset(kept_.back().get(), 7, 64);
+    }
   }
-  freed.clear();
+  ~FreedBlocks() {
+    for (const auto& one : kept_) EXPECT_EQ(one[63], 7);
+  }
+  FreedBlocks(const FreedBlocks&) = delete;
+  FreedBlocks& operator=(const FreedBlocks&) = delete;
+
+ private:
+  std::vector<std::unique_ptr<char[]>> kept_;
+};
+
+class ReturnFreedHeapTest : public testing::Test {
+ protected:
+  void SetUp() override {
+#if !defined(__GLIBC__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "another heap";
+#endif
+  }
+};
+
+TEST_F(ReturnFreedHeapTest, GivesBackWhatLiesBetweenThingsThatStay) {
+  constexpr int64_t kBlocks = 1'000;
+  const FreedBlocks blocks(kBlocks);
   const int64_t before = ResidentBytes();
   ReturnFreedHeap();
-  EXPECT_LT(ResidentBytes(), before - kBlocks * static_cast<int64_t>(kBlock) * 9 / 10);
-  for (const auto& one : kept) ASSERT_EQ(one[63], 7);
+  EXPECT_LT(ResidentBytes(), before - kBlocks * FreedBlocks::kBlock * 9 / 10);
+}
+
+TEST_F(ReturnFreedHeapTest, OnceGrownIsAfterSoMuchAndNotBefore) {
+  ReturnFreedHeap();
+  ReturnFreedHeapOnceGrown();
+  constexpr int64_t kHalf = kGrownHeap / FreedBlocks::kBlock / 2;
+  const FreedBlocks half(kHalf);
+  const int64_t of_half = ResidentBytes();
+  ReturnFreedHeapOnceGrown();
+  EXPECT_GT(ResidentBytes(), of_half - kHalf * FreedBlocks::kBlock / 10);
+  const FreedBlocks more(3 * kHalf);
+  const int64_t before = ResidentBytes();
+  ReturnFreedHeapOnceGrown();
+  EXPECT_LT(ResidentBytes(), before - 2 * kHalf * FreedBlocks::kBlock * 9 / 10);
 }
 
 }  // namespace

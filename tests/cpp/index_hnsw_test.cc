@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base_file_limit.h"
@@ -229,6 +231,38 @@ TEST(HnswIndex, SearchesRunBesideAWriter) {
           }
         }
       });
+}
+
+TEST(HnswIndex, SearchesSeeEveryVectorThatWasAddedBeforeThemWhileTheGraphGrows) {
+  constexpr int64_t kFirst = 900;
+  constexpr int64_t kAtOnce = 700;
+  constexpr int64_t kAll = kFirst + 7 * kAtOnce;  // it begins with room for 1,024, and grows three times
+  std::mt19937_64 random(8);
+  for (const int32_t exact_below : {0, 10'000}) {
+    const auto index =
+        MakeHnswIndex({.dimension = kDimension, .links = 8, .ef_construction = 20, .exact_below = exact_below});
+    ASSERT_TRUE(index->Add(Ids(0, kFirst), RandomVectors(random, kFirst, kDimension)).ok());
+    std::atomic<int64_t> added = kFirst;
+    const std::vector<float> query = RandomVectors(random, 1, kDimension);
+    std::vector<std::jthread> readers;
+    for (int i = 0; i < 2; ++i) {
+      readers.emplace_back([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          const int64_t before = added;
+          const auto found = index->Search(query, kAll, {});
+          ASSERT_TRUE(found.ok());
+          std::set<int64_t> ids;
+          for (const VectorHit& hit : found->at(0)) ASSERT_TRUE(ids.insert(hit.id).second);
+          for (int64_t id = 0; id < before; ++id) ASSERT_TRUE(ids.contains(id)) << id << " of " << before;
+          ASSERT_FALSE(index->Vector(before - 1).empty());
+        }
+      });
+    }
+    while (added < kAll) {
+      ASSERT_TRUE(index->Add(Ids(added, kAtOnce), RandomVectors(random, kAtOnce, kDimension)).ok());
+      added += kAtOnce;
+    }
+  }
 }
 
 }  // namespace

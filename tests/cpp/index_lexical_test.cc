@@ -2,16 +2,69 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "index_lexical_case.h"
 
 namespace everlong::index {
 namespace {
+
+// What a search did with one number for every page there is: the same sums, in the same order.
+LexicalIndex::Found OfEveryPage(const Library& library, const std::vector<int32_t>& query, const PageMask& filter,
+                                size_t k) {
+  const auto count = static_cast<int32_t>(library.pages().size());
+  const auto in_page = [&](int32_t page, int32_t id) {
+    return page < 0 ? 0 : static_cast<int32_t>(std::ranges::count(library.pages()[static_cast<size_t>(page)], id));
+  };
+  const auto length = [&](int32_t page) {
+    return page < 0 ? 0 : std::ssize(library.pages()[static_cast<size_t>(page)]);
+  };
+  const auto allowed = [&](int32_t page) { return filter.Allows(page) ? page : -1; };
+  std::set<std::pair<int64_t, int32_t>> ids;  // rarest first
+  for (const int32_t id : query) ids.emplace(library.statistics().DocumentFrequency(id), id);
+  int64_t tokens = 0;
+  int64_t live = 0;
+  for (int32_t page = 0; page < count; ++page) {
+    tokens += length(page);
+    live += length(page) > 0 ? 1 : 0;
+  }
+  const double average = static_cast<double>(tokens) / static_cast<double>(live);
+  const auto weight = [](double frequency, double of_average) {
+    return frequency * (1.2 + 1) / (frequency + 1.2 * (1 - 0.75 + 0.75 * of_average));
+  };
+  LexicalIndex::Found found;
+  for (int32_t page = 0; page < count; ++page) {
+    if (!filter.Allows(page)) continue;
+    const int32_t previous = allowed(library.table().Previous(page));
+    const int32_t next = allowed(library.table().Next(page));
+    double score = 0;
+    double group_score = 0;
+    for (const auto& [frequency, id] : ids) {
+      if (frequency == 0) continue;
+      const auto with = static_cast<double>(frequency);
+      const double idf = std::max(std::log((static_cast<double>(live) - with + 0.5) / (with + 0.5)), 1e-6);
+      const int32_t own = in_page(page, id);
+      const int32_t group = in_page(previous, id) + own + in_page(next, id);
+      const auto group_length = static_cast<double>(length(previous) + length(page) + length(next));
+      if (own > 0) score += idf * weight(own, static_cast<double>(length(page)) / average);
+      if (group > 0) group_score += idf * weight(group, group_length / (3 * average));
+    }
+    if (score > 0) found.pages.push_back({page, static_cast<float>(score)});
+    if (group_score > 0) found.groups.push_back({page, static_cast<float>(group_score)});
+  }
+  for (std::vector<Hit>* const hits : {&found.pages, &found.groups}) {
+    std::ranges::stable_sort(*hits, std::ranges::greater(), &Hit::score);
+    hits->resize(std::min(k, hits->size()));
+  }
+  return found;
+}
 
 TEST(LexicalIndex, WholeScoreIsThatOfAPageWithEveryIdOnce) {
   Pages pages{{1, 2, 3, 4, 5, 6, 7, 8}};
@@ -200,6 +253,29 @@ TEST(LexicalIndex, GroupsAreAPageWithItsNeighboursAsOneText) {
       for (const bool every : {true, false}) {
         library.Expect(library.Question(), 1000, library.Filter(every));
         library.Expect(library.Question(), 5, library.Filter(every));
+      }
+    }
+  }
+}
+
+TEST(LexicalIndex, ScoresAreThoseOfAPassOverEveryPageBitForBit) {
+  for (uint32_t seed = 20; seed < 32; ++seed) {
+    Library library(seed);
+    for (int block = 0; block < 120; ++block) {
+      library.AddBlock();
+      if (block % 3 == 2) library.ForgetSome();
+      if (block % 10 != 9) continue;
+      for (const bool every : {true, false}) {
+        for (const size_t k : {size_t{3}, size_t{1000}}) {
+          SCOPED_TRACE(testing::Message() << "seed " << seed << ", block " << block << ", k " << k);
+          const std::vector<int32_t> query = library.Question();
+          const PageMask filter = library.Filter(every);
+          const auto found = library.index().Search(query, static_cast<int32_t>(k), filter);
+          ASSERT_TRUE(found.ok());
+          const LexicalIndex::Found expected = OfEveryPage(library, query, filter, k);
+          EXPECT_EQ(found->pages, expected.pages);
+          EXPECT_EQ(found->groups, expected.groups);
+        }
       }
     }
   }

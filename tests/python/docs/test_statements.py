@@ -379,6 +379,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
         lambda: 1 / constant("kLeastPayloadShare"),
     ),
     ("guides/memory-life.md", r"Every ([\d,]+) tokens, memory that the forwards freed", "kTrimTokens"),
+    ("guides/memory-life.md", r"if the process has grown by (\d+ MiB) since", "kGrownHeap"),
     ("lab/measured/speed.md", r"goes back to the system every ([\d,]+) tokens", "kTrimTokens"),
     ("format.md", r"# A memory on disk, format (\d)", "kFormatVersion"),
     ("format.md", r"\| `format_version` \| integer \| (\d) \|", "kFormatVersion"),

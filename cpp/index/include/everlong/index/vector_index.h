@@ -90,7 +90,8 @@ Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const FilePath& file);
 
 inline constexpr int32_t kMostHnswLinks = 10'000;  // the limit of hnswlib
 
-// A graph over fp32 vectors (hnswlib). It is approximate, and exact where few vectors are allowed.
+// A graph over fp32 vectors (hnswlib). It is approximate, and exact where few vectors are allowed. A search waits for a
+// millisecond of a call to Add, or until each of its threads has added a vector, however many are added.
 struct HnswOptions {
   int32_t dimension = 0;  // >= 1
   Metric metric = Metric::kCosine;
