@@ -99,8 +99,8 @@ class Catalog {
   // Replace the pages of a block and all of its tags. Return where the old pages lay.
   Result<std::vector<PageRow>> ReplacePages(int64_t id, std::span<const PageRow> rows, int64_t payload_bytes,
                                             std::span<const std::string> tags);
-  // Replace all tensors of a block; none: it has no more.
-  Status PutTensors(int64_t id, const std::optional<TensorRecord>& record);
+  // Replace all tensors of a block; none: it has no more. Return where the old ones lay.
+  Result<std::vector<PageRow>> PutTensors(int64_t id, const std::optional<TensorRecord>& record);
   Status AddTags(int64_t id, std::span<const std::string> tags);
   // Replace all tags of a block.
   Status SetTags(int64_t id, std::span<const std::string> tags);

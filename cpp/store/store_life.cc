@@ -39,8 +39,13 @@ Status Writer::Forget(std::span<const int64_t> blocks, const GraphChange& change
   if (state_.folder()) return OkStatus();
   // In RAM, forgotten blocks go at once. That costs as much as their size, not as much as all that is there.
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, catalog().TakeOut(blocks));
-  for (const PageRow& row : rows) segments().Free({row.segment, row.offset});
+  FreeInRam(rows);
   return OkStatus();
+}
+
+void Writer::FreeInRam(std::span<const PageRow> records) {
+  if (state_.folder()) return;
+  for (const PageRow& row : records) segments().Free({row.segment, row.offset});
 }
 
 Result<int64_t> MemoryStore::Compact() {

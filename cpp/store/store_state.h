@@ -112,6 +112,7 @@ class StoreState {
   friend class Writer;
 
   [[nodiscard]] Result<PlacedTensor> PlaceOf(int64_t block, const std::string& name) const;
+  [[nodiscard]] Result<Tensor> TensorAt(int64_t block, PlacedTensor place) const;
   // Note that the ids of blocks that were lost were given, so that no other block gets them.
   void ReserveLostIds();
 

@@ -58,6 +58,8 @@ class Writer {
  private:
   // Write the block's records and note where they lie.
   Status WriteRecords(NewBlock& block);
+  // In RAM: give back the bytes of records that no row names any more. In a folder they stay until Compact.
+  void FreeInRam(std::span<const PageRow> records);
   // Remove all bytes of segments that no block has which is there.
   Result<int64_t> KeepLivePayload();
   Status CloneFilesInto(Writer& target);

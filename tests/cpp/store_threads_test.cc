@@ -280,6 +280,49 @@ TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
   reader.join();
 }
 
+// Of a memory in RAM the old bytes go with the replacement, and in a folder with Compact.
+TEST_P(StoreThreads, AReplacedTensorIsReadAsItWasOrAsItIs) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest()).value();
+  const TestBlock block(1, 4);
+  ASSERT_EQ(AppendTo(*store, block.Draft()).value(), 1);
+  const int64_t empty = PayloadInRam(*store);
+  const auto put = [&store](int round) {
+    const std::vector<std::byte> bytes(static_cast<size_t>(5000 + 8192 * (round % 2)), static_cast<std::byte>(round));
+    const TensorView tensor{"v", "U8", {std::ssize(bytes)}, bytes};
+    EXPECT_OK(store->PutTensors(1, {&tensor, 1}));
+  };
+  put(0);
+  const int64_t once = PayloadInRam(*store);
+  std::atomic<bool> done = false;
+  const auto read = [&] {
+    while (!done) {
+      const Result<Tensor> tensor = store->ReadTensor(1, "v");
+      ASSERT_OK(tensor.status());
+      const std::byte first = tensor->bytes.at(0);
+      EXPECT_EQ(tensor->bytes.size(), static_cast<size_t>(5000 + 8192 * (static_cast<int>(first) % 2)));
+      EXPECT_TRUE(std::ranges::all_of(tensor->bytes, [first](std::byte byte) { return byte == first; }));
+    }
+  };
+  std::thread one(read);
+  std::thread other(read);
+  const int rounds = place ? 20 : 2000;
+  for (int round = 1; round <= rounds; ++round) {
+    put(round);
+    if (place) {
+      EXPECT_OK(store->Compact().status());
+    }
+  }
+  done = true;
+  one.join();
+  other.join();
+  EXPECT_EQ(PayloadInRam(*store), once);
+  ASSERT_OK(store->DropTensors(1, std::vector<std::string>{"v"}));
+  EXPECT_EQ(PayloadInRam(*store), empty);
+  ExpectStored(*store, block, 1);
+  ExpectUndamaged(*store);
+}
+
 TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {
   const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
   const auto store = MemoryStore::Create(place, TestManifest(), {.segment_bytes = 1}).value();

@@ -178,9 +178,11 @@ class MemoryStore {
   // gets the ids that were submitted and are not stored.
   Status Flush(std::vector<int64_t>* lost = nullptr);
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
-  // return. kNotFound, kInvalidArgument.
+  // return. What was replaced leaves RAM at once, and files with Compact. A read beside it gets the tensor of before or
+  // the new one. kNotFound, kInvalidArgument.
   Status PutTensors(int64_t block, std::span<const TensorView> tensors);
-  // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes stay until Compact.
+  // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes leave RAM at once,
+  // and files with Compact.
   Status DropTensors(int64_t block, std::span<const std::string> names);
   // Replace the pages of a block and all of its tags, in one commit, durable on return. The bytes of the old pages stay
   // until Compact. A read that began before may be kBusy once they are gone: ask for the page again. kNotFound,
