@@ -78,6 +78,7 @@ class Catalog {
   static Result<std::unique_ptr<Catalog>> Over(Result<std::unique_ptr<CatalogFile>> file,
                                                int64_t host_bytes = std::numeric_limits<int64_t>::max());
   [[nodiscard]] CatalogFile& file() { return *file_; }
+  [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity() const { return file_->CheckIntegrity(); }
   [[nodiscard]] CatalogGraph graph() const { return CatalogGraph(*file_); }
 
   // Return the id of the next block: one more than any that was ever given.
