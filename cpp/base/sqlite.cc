@@ -213,6 +213,7 @@ Status Database::Error(int code) const {
 }
 
 Result<Transaction> Transaction::Begin(Database& database, Kind kind) {
+  if (kind == Kind::kRead && sqlite3_get_autocommit(database.connection_.get()) == 0) return Transaction(nullptr);
   EVERLONG_RETURN_IF_ERROR(database.Prepare(kRollback).status());  // so that the destructor allocates nothing
   EVERLONG_RETURN_IF_ERROR(database.Run(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
   return Transaction(&database);
@@ -224,6 +225,7 @@ Transaction::~Transaction() {
 }
 
 Status Transaction::Commit() {
+  if (database_ == nullptr) return OkStatus();
   EVERLONG_RETURN_IF_ERROR(database_->Run("COMMIT"));
   database_ = nullptr;
   return OkStatus();

@@ -39,8 +39,8 @@ void BindUpkeep(py::module_& module) {
 
   py::class_<UpkeepHandle>(module, "Upkeep", R"(The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.
 
-Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what compact and verify index
-anew.)")
+Thread-safe: each takes a turn with every change of the memory, but verify and export only to flush it and to repair.
+Searches go on, but for what compact and a repair index anew.)")
       .def("flush", Method(&os::Upkeep::Flush))
       .def("compact", Method(&os::Upkeep::Compact))
       .def("recode", Method(&os::Upkeep::Recode), py::arg("block"), py::arg("codec"),

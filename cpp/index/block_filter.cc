@@ -122,6 +122,16 @@ PageFilter BlockFilter::PagesOfRoles() const {
   return PageFilter(runs);
 }
 
+std::vector<int64_t> BlockFilter::Blocks() const {
+  std::vector<int64_t> ids;
+  if (nothing_) return ids;
+  for (const int32_t number : Candidates()) {
+    const BlockEntry& block = table_.block(number);
+    if (!block.forgotten && Passes(block)) ids.push_back(block.id);
+  }
+  return ids;
+}
+
 PageFilter BlockFilter::Pages() const {
   if (nothing_) return {};
   const bool any_time = !since_ && !before_ && !happened_since_ && !happened_before_;

@@ -19,6 +19,8 @@ class BlockFilter {
 
   // Return whether a search may look into a block. It does not ask whether the block was forgotten.
   [[nodiscard]] bool Passes(const BlockEntry& block) const;
+  // Return the ids of these blocks that are not forgotten, ascending.
+  [[nodiscard]] std::vector<int64_t> Blocks() const;
   // Return all pages of these blocks that are neither forgotten nor sinks.
   [[nodiscard]] PageFilter Pages() const;
 

@@ -206,6 +206,10 @@ std::vector<const BlockEntry*> BlockTable::RecentBlocks(int64_t stream, int64_t 
   return recent;
 }
 
+std::vector<int64_t> BlockTable::Passing(const SearchFilter& filter) const {
+  return BlockFilter(*this, filter).Blocks();
+}
+
 int32_t BlockTable::PageAt(int64_t stream, int64_t token) const {
   const BlockEntry* const block = BlockAt(stream, token);
   if (block == nullptr || block->span.begin > token) return -1;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "at_least.h"
 #include "block_reader.h"
@@ -78,6 +80,19 @@ bool Passes(const store::BlockInfo& info, const index::SearchFilter& filter) {
   const double happened = graph::ToldBy(info.tags).happened.value_or(info.created_at);
   return !(filter.happened_since && happened < *filter.happened_since) &&
          !(filter.happened_before && happened >= *filter.happened_before);
+}
+
+// Return the blocks that pass, as the index knows them, where they are so few that looking each up costs less than a
+// pass over all rows. A reader's index does not know what the writer added since.
+std::optional<std::vector<int64_t>> FewOf(const MemoryState& state, index::SearchFilter filter) {
+  constexpr int64_t kLookup = 8;  // rows of a pass that one costs
+  if (state.store->read_only()) return std::nullopt;
+  if (!filter.roles) filter.roles = Roles::All();
+  const auto reading = state.index.Read();
+  if (!state.index.broken().ok()) return std::nullopt;
+  std::vector<int64_t> ids = state.index.table().Passing(filter);
+  if (std::ssize(ids) * kLookup > state.index.table().live_blocks()) return std::nullopt;
+  return ids;
 }
 
 // Return the ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span differs.
@@ -344,13 +359,20 @@ int64_t Blocks::StreamEnd(int64_t stream) const {
 }
 
 Result<std::vector<store::BlockInfo>> Blocks::Infos(const index::SearchFilter& filter) const {
+  std::vector<store::BlockInfo> infos;
+  if (const std::optional<std::vector<int64_t>> few = FewOf(state_, filter)) {
+    for (const int64_t id : *few) {
+      Result<store::BlockInfo> info = state_.store->Block(id);
+      if (info.status().code() == StatusCode::kNotFound) continue;  // forgotten meanwhile, or lost
+      EVERLONG_RETURN_IF_ERROR(info.status());
+      if (Passes(*info, filter)) infos.push_back(std::move(info).value());
+    }
+    return infos;
+  }
   store::BlockFilter coarse;
   coarse.since = filter.since;
   coarse.before = filter.before;
   coarse.roles = filter.roles;
-  if (filter.sources.size() == 1) coarse.source = filter.sources[0];
-  if (filter.tags.size() == 1) coarse.tag = filter.tags[0];
-  std::vector<store::BlockInfo> infos;
   EVERLONG_RETURN_IF_ERROR(state_.store->VisitBlocks(coarse, [&](store::BlockInfo&& info) {
     if (Passes(info, filter)) infos.push_back(std::move(info));
     return OkStatus();

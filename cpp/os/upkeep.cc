@@ -62,14 +62,19 @@ Result<std::string> Upkeep::PutTransform(std::span<const std::byte> file) {
 }
 
 Result<store::VerifyReport> Upkeep::Verify(bool repair) {
-  auto writer = state_.index.TakeTurn();
-  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
-  const auto growing = state_.growth.Hold();
-  Result<store::VerifyReport> report = state_.store->Verify(repair);
-  if (repair) state_.growth.Close();  // nodes may be gone
-  // Parts may hold tensors of a block that are gone now. A repair may also fail after the commit that drops blocks.
-  if (report.ok() ? repair && !report->damage.empty() : repair && writer.HasBlocksThatAreGone()) {
-    EVERLONG_RETURN_IF_ERROR(writer.Reload());
+  if (repair) EVERLONG_RETURN_IF_ERROR(state_.store->CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(Flush());
+  Result<store::VerifyReport> report = state_.store->Verify(false);  // beside everybody
+  if (repair && report.ok() && !report->damage.empty()) {
+    auto writer = state_.index.TakeTurn();
+    EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
+    const auto growing = state_.growth.Hold();
+    report = state_.store->Repair(*std::move(report));
+    state_.growth.Close();  // nodes may be gone
+    // Parts may hold tensors of a block that are gone now. A repair may also fail after the commit that drops blocks.
+    if (report.ok() ? !report->damage.empty() : writer.HasBlocksThatAreGone()) {
+      EVERLONG_RETURN_IF_ERROR(writer.Reload());
+    }
   }
   if (!report.ok() || state_.text_alone()) return report;
   // A repair keeps the blocks: the file may come back from a fork, or be fitted again.
@@ -92,8 +97,7 @@ Status Upkeep::Fork(const std::filesystem::path& folder) {
 }
 
 Status Upkeep::Export(const std::filesystem::path& file) {
-  auto writer = state_.index.TakeTurn();
-  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
+  EVERLONG_RETURN_IF_ERROR(Flush());
   return state_.store->Export(file);
 }
 

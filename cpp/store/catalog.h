@@ -78,6 +78,7 @@ class Catalog {
   static Result<std::unique_ptr<Catalog>> Over(Result<std::unique_ptr<CatalogFile>> file,
                                                int64_t host_bytes = std::numeric_limits<int64_t>::max());
   [[nodiscard]] CatalogFile& file() { return *file_; }
+  [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity() const { return file_->CheckIntegrity(); }
   [[nodiscard]] CatalogGraph graph() const { return CatalogGraph(*file_); }
 
   // Return the id of the next block: one more than any that was ever given.
@@ -99,8 +100,8 @@ class Catalog {
   // Replace the pages of a block and all of its tags. Return where the old pages lay.
   Result<std::vector<PageRow>> ReplacePages(int64_t id, std::span<const PageRow> rows, int64_t payload_bytes,
                                             std::span<const std::string> tags);
-  // Replace all tensors of a block; none: it has no more.
-  Status PutTensors(int64_t id, const std::optional<TensorRecord>& record);
+  // Replace all tensors of a block; none: it has no more. Return where the old ones lay.
+  Result<std::vector<PageRow>> PutTensors(int64_t id, const std::optional<TensorRecord>& record);
   Status AddTags(int64_t id, std::span<const std::string> tags);
   // Replace all tags of a block.
   Status SetTags(int64_t id, std::span<const std::string> tags);

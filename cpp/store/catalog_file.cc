@@ -274,6 +274,15 @@ Result<CatalogFile::Turn> CatalogFile::Write() {
   return turn;
 }
 
+Result<std::unique_ptr<CatalogFile>> CatalogFile::AsOfNow() const {
+  std::unique_ptr<CatalogFile> file(new CatalogFile(Database(), file_, true));
+  EVERLONG_RETURN_IF_ERROR(file->OpenForReading());
+  EVERLONG_ASSIGN_OR_RETURN(Transaction reading, Transaction::Begin(file->database_, Transaction::Kind::kRead));
+  file->as_of_.emplace(std::move(reading));
+  EVERLONG_RETURN_IF_ERROR(SchemaOf(file->database_).status());  // the first read chooses the moment
+  return file;
+}
+
 CatalogFile::State CatalogFile::Look(const FilePath& file) { return {StampOf(file), Exists(file + "-wal")}; }
 
 Status CatalogFile::OpenForReading() {

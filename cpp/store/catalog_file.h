@@ -31,6 +31,10 @@ class CatalogFile {
   // kCorrupt names the file. A reader works beside a writer, and without the right to write to the folder.
   static Result<std::unique_ptr<CatalogFile>> Open(const FilePath& file, bool read_only);
 
+  // Open the file once more, to read it as it is now: it shows nothing that is committed later. While it is there, the
+  // log grows, and Rewrite is kBusy.
+  [[nodiscard]] Result<std::unique_ptr<CatalogFile>> AsOfNow() const;
+
   // Whether a file has nothing that anybody could miss: it is what a crash left of Create, and no block was ever in it.
   static bool HoldsNothing(const FilePath& file);
   // The file goes, and what SQLite keeps beside it. No file is no failure.
@@ -87,6 +91,7 @@ class CatalogFile {
   std::optional<int64_t> cache_bytes_;  // SQLite's own bound where it is not set
   std::optional<State> immutable_as_;   // set while the file is read as one that never changes
   int64_t openings_ = 0;
+  std::optional<Transaction> as_of_;  // set where all is read as of one moment
 };
 
 // Return the number of the tables' schema: kCatalogSchema, or an older one of a catalog that was not migrated.

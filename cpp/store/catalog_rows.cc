@@ -92,6 +92,16 @@ std::optional<PageRow> PageOf(const Query& query, int64_t block) {
   return row;
 }
 
+Result<std::vector<PageRow>> RecordsOf(Database& database, int64_t id, std::optional<PayloadKind> kind) {
+  std::vector<PageRow> rows;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(kSelectPages));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(id).ForEach([&] {
+    if (kind && query.Int64(kKindColumn) != static_cast<int64_t>(*kind)) return;
+    if (std::optional<PageRow> row = PageOf(query, id)) rows.push_back(*std::move(row));
+  }));
+  return rows;
+}
+
 Status InsertPage(Database& database, int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
   return database.Run(kInsertPage, block, kind, page, row.segment, row.offset,
                       RecordBytes(std::ssize(row.part_crcs), row.part_bytes), row.part_bytes, row.part_crcs,

@@ -73,6 +73,8 @@ inline constexpr int kKindColumn = 6;
 inline constexpr int kPageColumn = 7;
 // Return the record that a row describes; none when the row does not match its checksum.
 std::optional<PageRow> PageOf(const Query& query, int64_t block);
+// Return the records of a block, of one kind or of all. A damaged row is left out.
+Result<std::vector<PageRow>> RecordsOf(Database& database, int64_t id, std::optional<PayloadKind> kind = {});
 
 Status InsertPage(Database& database, int64_t block, PayloadKind kind, int64_t page, const PageRow& row);
 

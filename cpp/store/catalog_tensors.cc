@@ -102,15 +102,19 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   return turn.transaction->Commit();
 }
 
-Status Catalog::PutTensors(int64_t id, const std::optional<TensorRecord>& record) {
+Result<std::vector<PageRow>> Catalog::PutTensors(int64_t id, const std::optional<TensorRecord>& record) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
+  std::vector<PageRow> old;
   for (const PayloadKind kind : kTensorKinds) {
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> records, RecordsOf(turn.database, id, kind));
+    std::ranges::move(records, std::back_inserter(old));
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePage, id, kind, 0));
   }
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTensors, id));
   if (record) EVERLONG_RETURN_IF_ERROR(InsertTensors(turn.database, id, *record));
-  return turn.transaction->Commit();
+  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  return old;
 }
 
 Result<std::vector<TensorRow>> Catalog::Tensors(int64_t id) const {

@@ -43,17 +43,6 @@ Status PutState(Database& database, const BlockRow& row) {
   return database.Run(kUpdateState, row.state, row.Checksum(), row.info.id);
 }
 
-// Return the records of a block, of one kind or of all. A damaged row is left out.
-Result<std::vector<PageRow>> RecordsOf(Database& database, int64_t id, std::optional<PayloadKind> kind = {}) {
-  std::vector<PageRow> rows;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(kSelectPages));
-  EVERLONG_RETURN_IF_ERROR(query.Bind(id).ForEach([&] {
-    if (kind && query.Int64(kKindColumn) != static_cast<int64_t>(*kind)) return;
-    if (std::optional<PageRow> row = PageOf(query, id)) rows.push_back(*std::move(row));
-  }));
-  return rows;
-}
-
 // Give a block these tags and no others. All of them anew: those that are there may have any positions.
 Status PutTags(Database& database, int64_t id, std::span<const std::string> tags) {
   EVERLONG_RETURN_IF_ERROR(database.Run(kDeleteTags, id));

@@ -1,5 +1,6 @@
 // Export of a whole memory as one file: the manifest first, an end chunk last, which shows that the file was not cut
 // short.
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -92,28 +93,31 @@ Result<OwnedDraft> StoreState::ReadBlock(const BlockInfo& info) const {
 
 Status MemoryStore::Export(const std::filesystem::path& file) {
   EVERLONG_RETURN_IF_ERROR(state_->WaitForQueued());
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<const StoreState> as_of, state_->AsOfNow());
   EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Create(file));
-  const Status status = Writer(*state_).Export(writer);
+  std::optional<Writer> turn;
+  if (!state_->folder()) turn.emplace(*state_);
+  const Status status = (as_of ? *as_of : *state_).Export(writer);
   if (!status.ok()) static_cast<void>(RemoveFile(file));
   return status;
 }
 
-Status Writer::Export(ExportWriter& file) {
-  Manifest described = state_.manifest();
+Status StoreState::Export(ExportWriter& file) const {
+  Manifest described = manifest();
   described.format_version = kFormatVersion;  // a reader exports a memory that may be of an older format
   EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(described));
   EVERLONG_RETURN_IF_ERROR(file.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, state_.own_files().Names());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
   for (const std::string& name : names) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, state_.own_files().Get(name));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, own_files_.Get(name));
     EVERLONG_RETURN_IF_ERROR(file.Write(Chunk::kFile, Packer().Add(name).Rest(bytes).bytes()));
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog().Blocks({}));
   std::unordered_set<int64_t> written;
   for (const BlockInfo& info : blocks) {
-    const Result<OwnedDraft> block = state_.ReadBlock(info);
+    const Result<OwnedDraft> block = ReadBlock(info);
     // A writer beside this reader may have forgotten it since.
-    if (state_.read_only() && block.status().code() == StatusCode::kNotFound) continue;
+    if (read_only() && block.status().code() == StatusCode::kNotFound) continue;
     EVERLONG_RETURN_IF_ERROR(block.status());
     EVERLONG_RETURN_IF_ERROR(WriteBlock(file, *block));
     written.insert(info.id);

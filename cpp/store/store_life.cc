@@ -39,13 +39,19 @@ Status Writer::Forget(std::span<const int64_t> blocks, const GraphChange& change
   if (state_.folder()) return OkStatus();
   // In RAM, forgotten blocks go at once. That costs as much as their size, not as much as all that is there.
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, catalog().TakeOut(blocks));
-  for (const PageRow& row : rows) segments().Free({row.segment, row.offset});
+  FreeInRam(rows);
   return OkStatus();
+}
+
+void Writer::FreeInRam(std::span<const PageRow> records) {
+  if (state_.folder()) return;
+  for (const PageRow& row : records) segments().Free({row.segment, row.offset});
 }
 
 Result<int64_t> MemoryStore::Compact() {
   EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
   state_->WaitForQueue();
+  const std::unique_lock alone(state_->passes());
   return Writer(*state_).Compact();
 }
 
@@ -58,6 +64,7 @@ Result<int64_t> MemoryStore::MakeRoom() {
   EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
   if (!state_->folder()) return 0;
   state_->WaitForQueue();
+  const std::unique_lock alone(state_->passes());
   return Writer(*state_).MakeRoom();
 }
 
@@ -122,6 +129,22 @@ Status Writer::CloneFilesInto(Writer& target) {
   EVERLONG_RETURN_IF_ERROR(files.CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !state_.read_only()));
   EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks a memory that may be of an older format
   return SyncFolder(folder);
+}
+
+Result<std::unique_ptr<const StoreState>> StoreState::AsOfNow() const {
+  if (rooms_.files == nullptr || rooms_.read_only) return std::unique_ptr<const StoreState>();
+  Rooms rooms;
+  rooms.pass = std::shared_lock(passes_);
+  rooms.folder = rooms_.folder;
+  rooms.read_only = true;
+  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(rooms_.catalog->file().AsOfNow(), *rooms_.options.host_bytes));
+  auto segments = std::make_unique<SegmentFiles>(*rooms_.folder / kSegmentFolder);
+  rooms.files = segments.get();
+  rooms.segments = std::move(segments);
+  rooms.manifest = manifest();
+  rooms.options = rooms_.options;
+  rooms.options.host_bytes = 0;
+  return std::make_unique<const StoreState>(std::move(rooms));
 }
 
 void StoreState::WaitForQueue() const {

@@ -10,14 +10,17 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "append_queue.h"
 #include "catalog.h"
+#include "everlong/base/fair_shared_mutex.h"
 #include "everlong/base/file_path.h"
 #include "everlong/store/memory_store.h"
+#include "export_chunks.h"
 #include "host_tier.h"
 #include "own_files.h"
 #include "read_threads.h"
@@ -37,6 +40,7 @@ class StoreState {
     std::optional<FilePath> folder;
     bool read_only = false;
     std::optional<WriterLock> lock;
+    std::shared_lock<FairSharedMutex> pass;  // of what AsOfNow gave; let go once the catalog is closed
     std::unique_ptr<Catalog> catalog;
     std::unique_ptr<SegmentSet> segments;
     SegmentFiles* files = nullptr;  // the segments, of a memory in a folder
@@ -94,6 +98,11 @@ class StoreState {
   [[nodiscard]] Status WriteManifestNow() const;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes);
 
+  // Return this memory in a folder as it is now, for a pass over all of it that keeps nobody waiting but Compact. Null
+  // where there is no such thing: in RAM, and for a reader, whose transaction would keep the writer's log.
+  [[nodiscard]] Result<std::unique_ptr<const StoreState>> AsOfNow() const;
+  [[nodiscard]] FairSharedMutex& passes() { return passes_; }
+
   // --- reads of committed blocks, which wait for nothing queued
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
   [[nodiscard]] Result<std::vector<TensorRow>> TensorRows(int64_t block) const;
@@ -102,6 +111,8 @@ class StoreState {
   [[nodiscard]] Result<std::vector<std::byte>> ReadRecordPayload(const PageRow& row, const std::string& name) const;
   // Read all of a block, so that it could be appended.
   [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
+  // Write all of it. A writer beside it must not give back bytes that its catalog names.
+  Status Export(ExportWriter& file) const;
   // Read parts of one page into `out` and check their CRC. They go into the RAM tier too, unless a block was forgotten
   // since `erasures`, which is from before the row was looked up.
   [[nodiscard]] Status ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const;
@@ -112,13 +123,15 @@ class StoreState {
   friend class Writer;
 
   [[nodiscard]] Result<PlacedTensor> PlaceOf(int64_t block, const std::string& name) const;
+  [[nodiscard]] Result<Tensor> TensorAt(int64_t block, PlacedTensor place) const;
   // Note that the ids of blocks that were lost were given, so that no other block gets them.
   void ReserveLostIds();
 
   mutable Rooms rooms_;      // all but the manifest is fixed
   const Geometry geometry_;  // the manifest's, which never changes
   OwnFiles own_files_;
-  std::mutex turn_;  // of the one that changes segments and catalog
+  std::mutex turn_;                 // of the one that changes segments and catalog
+  mutable FairSharedMutex passes_;  // shared by those of AsOfNow; Compact's alone. It is taken before the turn
   mutable std::mutex manifest_mutex_;
   std::atomic<int64_t> index_bytes_ = 0;
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything

@@ -58,30 +58,36 @@ Result<Tensor> MemoryStore::ReadTensor(int64_t block, const std::string& name) c
   return state_->CommittedTensor(block, name);
 }
 
+Result<Tensor> StoreState::TensorAt(int64_t block, PlacedTensor place) const {
+  const TensorRow& row = place.tensor;
+  const std::string name = NameOf(block, row.info.name);
+  const int64_t parts = std::ssize(place.record.part_crcs);
+  if (parts != 1 || row.begin < 0 || row.info.bytes < 0 || row.info.bytes > place.record.part_bytes - row.begin) {
+    return CorruptError(name + ": its record has no such bytes");
+  }
+  const SegmentSpot spot{place.record.segment, place.record.offset + RecordHeaderBytes(parts) + row.begin};
+  std::vector<std::byte> bytes(static_cast<size_t>(row.info.bytes));
+  if (!bytes.empty()) EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Read(spot, bytes)));
+  if (Crc32c(bytes) != row.data_crc) {
+    return CorruptError(name + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) + "' at byte " +
+                        std::to_string(spot.offset) + "; the rest of the block is readable");
+  }
+  TensorInfo& info = place.tensor.info;
+  return Tensor{std::move(info.name), std::move(info.dtype), std::move(info.shape), std::move(bytes)};
+}
+
 Result<Tensor> StoreState::CommittedTensor(int64_t block, const std::string& name) const {
-  const auto read = [&]() -> Result<Tensor> {
+  std::optional<PageRow> failed;
+  while (true) {
     EVERLONG_ASSIGN_OR_RETURN(PlacedTensor place, PlaceOf(block, name));
-    const TensorRow& row = place.tensor;
-    const int64_t parts = std::ssize(place.record.part_crcs);
-    if (parts != 1 || row.begin < 0 || row.info.bytes < 0 || row.info.bytes > place.record.part_bytes - row.begin) {
-      return CorruptError(NameOf(block, name) + ": its record has no such bytes");
-    }
-    const SegmentSpot spot{place.record.segment, place.record.offset + RecordHeaderBytes(parts) + row.begin};
-    std::vector<std::byte> bytes(static_cast<size_t>(row.info.bytes));
-    if (!bytes.empty()) EVERLONG_RETURN_IF_ERROR(Under(NameOf(block, name), rooms_.segments->Read(spot, bytes)));
-    if (Crc32c(bytes) != row.data_crc) {
-      return CorruptError(NameOf(block, name) + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) +
-                          "' at byte " + std::to_string(spot.offset) + "; the rest of the block is readable");
-    }
-    TensorInfo& info = place.tensor.info;
-    return Tensor{std::move(info.name), std::move(info.dtype), std::move(info.shape), std::move(bytes)};
-  };
-  Result<Tensor> tensor = read();
-  if (tensor.ok() || tensor.status().code() == StatusCode::kNotFound) return tensor;
-  // Since the row was found, the block may have been forgotten, or its tensors replaced, and the bytes given back. Or a
-  // writer may have replaced the segment's file.
-  if (rooms_.files != nullptr) rooms_.files->Reopen();
-  return read();
+    const bool again = failed == place.record;
+    failed = place.record;
+    Result<Tensor> tensor = TensorAt(block, std::move(place));
+    // A record that fails is read once more: a writer may have replaced the segment's file. And since the row was
+    // found, the block's tensors may have been replaced and the bytes given back. Then the row names another record.
+    if (tensor.ok() || again) return tensor;
+    if (rooms_.files != nullptr) rooms_.files->Reopen();
+  }
 }
 
 Result<std::vector<Tensor>> StoreState::CommittedTensors(int64_t block) const {
@@ -138,9 +144,9 @@ Status Writer::ChangeTensors(const BlockInfo& block, std::span<const TensorView>
     record->row = std::move(written[0]);
     EVERLONG_RETURN_IF_ERROR(segments().Sync());
   }
-  EVERLONG_RETURN_IF_ERROR(catalog().PutTensors(block.id, record));
-  // In RAM nothing else gives back what was replaced.
-  return state_.folder() || rows.empty() ? OkStatus() : Compact().status();
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> old, catalog().PutTensors(block.id, record));
+  FreeInRam(old);
+  return OkStatus();
 }
 
 }  // namespace everlong::store

@@ -1,5 +1,6 @@
 // The check of a whole memory, and its repair.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -21,178 +22,214 @@ std::string NameOf(const RecordRow& record) {
 // memory). That says nothing about the bytes, which may be whole the next time.
 bool IsDamage(const Status& status) { return status.code() == StatusCode::kCorrupt; }
 
+Status CheckTensors(const StoreState& state, const RecordRow& record, std::span<const std::byte> payload) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, state.TensorRows(record.block));
+  std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
+  if (rows == held) return OkStatus();
+  return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
+}
+
 }  // namespace
 
-// One check. Call its steps in this order. A step returns what the system refused;
-// damage goes into the report.
+// One check. A step returns what the system refused; damage goes into the report.
 class Scrub {
  public:
-  explicit Scrub(Writer& writer) : writer_(writer), state_(writer.state()), catalog_(writer.catalog()) {}
+  // Check `seen`: `live` as it was at one moment, or `live` itself. Of what `live` has lost or replaced meanwhile
+  // nothing is damage. Of blocks only `suspects` are read, if given.
+  Scrub(const StoreState& live, const StoreState& seen, std::optional<std::set<int64_t>> suspects = {})
+      : live_(live), seen_(seen), suspects_(std::move(suspects)) {}
 
+  Status Run();
+
+  VerifyReport report;
+  bool manifest_is_damaged = false;
+  bool tables_are_damaged = false;
+  std::vector<RecordRow> lost;  // of tensors, which a block can do without
+  std::set<int64_t> damaged;    // blocks; 0 where none can be named
+  GraphChange lost_graph;
+
+ private:
   Status CheckManifest();
   Status CheckCatalog();
   Status CheckRecords();
   Status CheckGraph();
-  // Drop what is damaged. Return the report.
-  Result<VerifyReport> Finish(bool repair);
-
- private:
-  // A writer beside this reader may forget a block while it is checked.
+  [[nodiscard]] bool IsRead(int64_t block) const { return !suspects_ || suspects_->contains(block); }
   [[nodiscard]] bool IsGone(int64_t block) const {
-    return state_.read_only() && catalog_.Block(block).status().code() == StatusCode::kNotFound;
+    return live_.catalog().Block(block).status().code() == StatusCode::kNotFound;
   }
   // Note damage to a block. Any other failure is returned, unless the block is gone.
   Status Note(int64_t block, const Status& failure);
-  Status CheckRecord(const RecordRow& record);
-  [[nodiscard]] Status CheckTensors(const RecordRow& record, std::span<const std::byte> payload) const;
+  // Return where the record is now. kNotFound, kCorrupt.
+  [[nodiscard]] Result<PageRow> RowNow(const RecordRow& record) const;
+  Status CheckRecord(const StoreState& state, const RecordRow& record);
 
-  Writer& writer_;
-  const StoreState& state_;
-  const Catalog& catalog_;
-  VerifyReport report_;
-  bool manifest_is_damaged_ = false;
-  bool tables_are_damaged_ = false;
+  const StoreState& live_;
+  const StoreState& seen_;
+  const std::optional<std::set<int64_t>> suspects_;
   std::vector<RecordRow> records_;
-  std::vector<RecordRow> lost_;  // of tensors, which a block can do without
-  std::set<int64_t> damaged_;    // blocks
-  GraphChange lost_graph_;
 };
 
+Status Scrub::Run() {
+  EVERLONG_RETURN_IF_ERROR(CheckManifest());
+  EVERLONG_RETURN_IF_ERROR(CheckCatalog());
+  EVERLONG_RETURN_IF_ERROR(CheckRecords());
+  return CheckGraph();
+}
+
 Status Scrub::CheckManifest() {
-  if (!state_.folder()) return OkStatus();
-  state_.files()->Reopen();
-  const Status read = ReadManifest(*state_.folder()).status();
+  if (!seen_.folder()) return OkStatus();
+  seen_.files()->Reopen();
+  const Status read = ReadManifest(*seen_.folder()).status();
   if (read.ok()) return OkStatus();
   if (!IsDamage(read) && read.code() != StatusCode::kNotFound) return read;
-  report_.damage.push_back({0, read.message()});
-  manifest_is_damaged_ = true;
+  report.damage.push_back({0, read.message()});
+  manifest_is_damaged = true;
   return OkStatus();
 }
 
 Status Scrub::Note(int64_t block, const Status& failure) {
   const bool gone = IsGone(block);
   if (!IsDamage(failure) && !gone) return failure;
-  if (!gone) report_.damage.push_back({block, failure.message()});
+  if (!gone) report.damage.push_back({block, failure.message()});
   return OkStatus();
 }
 
 Status Scrub::CheckCatalog() {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, writer_.catalog().file().CheckIntegrity());
-  for (const std::string& complaint : complaints) report_.damage.push_back({0, "catalog: " + complaint});
-  tables_are_damaged_ = !complaints.empty();
-  EVERLONG_ASSIGN_OR_RETURN(records_, catalog_.Records(&report_.damage, &lost_));
-  for (const Damage& damage : report_.damage) damaged_.insert(damage.block);
+  const Catalog& catalog = seen_.catalog();
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, catalog.CheckIntegrity());
+  for (const std::string& complaint : complaints) report.damage.push_back({0, "catalog: " + complaint});
+  tables_are_damaged = !complaints.empty();
+  EVERLONG_ASSIGN_OR_RETURN(records_, catalog.Records(&report.damage, &lost));
+  for (const Damage& damage : report.damage) damaged.insert(damage.block);
   std::vector<Damage> told;  // by Records already
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog_.Blocks({}, &told));
-  report_.blocks = std::ssize(blocks);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog.Blocks({}, &told));
+  report.blocks = std::ssize(blocks);
   for (const BlockInfo& block : blocks) {
-    const Status ids = catalog_.TokenIds(block.id).status();
+    if (!IsRead(block.id)) continue;
+    const Status ids = catalog.TokenIds(block.id).status();
     if (ids.ok()) continue;
     EVERLONG_RETURN_IF_ERROR(Note(block.id, ids));
-    damaged_.insert(block.id);
+    damaged.insert(block.id);
   }
-  for (const RecordRow& record : lost_) {
+  for (const RecordRow& record : lost) {
     EVERLONG_RETURN_IF_ERROR(Note(record.block, CorruptError("the row of " + NameOf(record) + " is damaged")));
   }
   return OkStatus();
 }
 
+Result<PageRow> Scrub::RowNow(const RecordRow& record) const {
+  if (record.kind != PayloadKind::kKv) return live_.catalog().FindRecord(record.block, record.kind);
+  const PageKey page{record.block, record.page};
+  live_.catalog().DropKnown();
+  EVERLONG_ASSIGN_OR_RETURN(const auto rows, live_.catalog().Locate({&page, 1}));
+  return *rows[0];
+}
+
 Status Scrub::CheckRecords() {
-  for (const RecordRow& record : records_) {
-    Status status = CheckRecord(record);
-    if (!status.ok() && state_.read_only() && record.kind != PayloadKind::kKv) {
-      // A writer beside this reader may have replaced the block's tensors.
-      const Result<PageRow> now = catalog_.FindRecord(record.block, record.kind);
-      if (now.ok() && *now != record.row) status = CheckRecord({record.block, record.kind, record.page, *now});
+  for (RecordRow& record : records_) {
+    if (!IsRead(record.block)) continue;
+    Status status = CheckRecord(seen_, record);
+    // It may have been replaced since, and its bytes given back. Then the one in its place is checked.
+    while (!status.ok()) {
+      const Result<PageRow> now = RowNow(record);
+      if (now.status().code() == StatusCode::kNotFound) status = OkStatus();
+      if (!now.ok() || *now == record.row) break;
+      record.row = *now;
+      status = CheckRecord(live_, record);
     }
     if (status.ok()) continue;
     EVERLONG_RETURN_IF_ERROR(Note(record.block, status));
     if (record.kind == PayloadKind::kKv) {
-      damaged_.insert(record.block);
+      damaged.insert(record.block);
     } else {
-      lost_.push_back(record);
+      lost.push_back(record);
     }
   }
   return OkStatus();
 }
 
 Status Scrub::CheckGraph() {
-  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, catalog_.graph().ReadAll(&report_.damage, &lost_graph_));
-  report_.nodes = std::ssize(graph.nodes);
-  report_.edges = std::ssize(graph.edges);
+  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, seen_.catalog().graph().ReadAll(&report.damage, &lost_graph));
+  report.nodes = std::ssize(graph.nodes);
+  report.edges = std::ssize(graph.edges);
   return OkStatus();
 }
 
-Result<VerifyReport> Scrub::Finish(bool repair) {
-  if (!repair || report_.damage.empty()) return std::move(report_);
-  // If the folder is gone, every record is missing.
-  EVERLONG_RETURN_IF_ERROR(state_.CheckWritable());
-  damaged_.erase(0);
-  report_.dropped.assign(damaged_.begin(), damaged_.end());
-  const Status dropped = writer_.catalog().Drop(report_.dropped, lost_, lost_graph_);  // it may fail after its commit
-  if (HostTier* const tier = state_.tier()) tier->Erase(report_.dropped);
-  if (manifest_is_damaged_) EVERLONG_RETURN_IF_ERROR(state_.WriteManifestNow());
-  EVERLONG_RETURN_IF_ERROR(dropped);
-  if (!tables_are_damaged_) return std::move(report_);
-  // No statement may reach a row whose bytes are damaged.
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> left, writer_.catalog().file().CheckIntegrity());
-  if (left.empty()) return std::move(report_);
-  return CorruptError("the catalog is damaged where no repair reaches: " + left[0] +
-                      "; what can be read of it is still there");
-}
-
-Status Scrub::CheckRecord(const RecordRow& record) {
+Status Scrub::CheckRecord(const StoreState& state, const RecordRow& record) {
   const PageRow& row = record.row;
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const std::string name = NameOf(record);
-  if (record.kind == PayloadKind::kKv && parts != state_.geometry().layers) {
+  if (record.kind == PayloadKind::kKv && parts != state.geometry().layers) {
     return CorruptError(name + " has " + std::to_string(parts) + " parts");
   }
   std::vector<std::byte> encoded(static_cast<size_t>(RecordHeaderBytes(parts)));
-  EVERLONG_RETURN_IF_ERROR(Under(name, state_.segments().Read({row.segment, row.offset}, encoded)));
+  EVERLONG_RETURN_IF_ERROR(Under(name, state.segments().Read({row.segment, row.offset}, encoded)));
   const Result<RecordHeader> header = DecodeRecordHeader(encoded);
   if (!header.ok()) {
-    return CorruptError(name + " in '" + state_.segments().Name(row.segment) + "' at byte " +
+    return CorruptError(name + " in '" + state.segments().Name(row.segment) + "' at byte " +
                         std::to_string(row.offset) + ": " + header.status().message());
   }
   if (header->kind != record.kind || header->block != record.block || header->page != record.page ||
       header->part_bytes != row.part_bytes || header->part_crcs != row.part_crcs) {
-    return CorruptError(name + ": '" + state_.segments().Name(row.segment) + "' has another record at byte " +
+    return CorruptError(name + ": '" + state.segments().Name(row.segment) + "' has another record at byte " +
                         std::to_string(row.offset));
   }
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, state_.ReadRecordPayload(row, name));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, state.ReadRecordPayload(row, name));
   // A record of a kind that a later version added is kept: its checksum is all that is known of it.
   if (std::ranges::find(kTensorKinds, record.kind) != kTensorKinds.end()) {
-    EVERLONG_RETURN_IF_ERROR(CheckTensors(record, payload));
+    EVERLONG_RETURN_IF_ERROR(CheckTensors(state, record, payload));
   }
-  ++report_.records;
-  report_.bytes += std::ssize(payload);
+  ++report.records;
+  report.bytes += std::ssize(payload);
   return OkStatus();
-}
-
-Status Scrub::CheckTensors(const RecordRow& record, std::span<const std::byte> payload) const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, state_.TensorRows(record.block));
-  std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
-  if (rows == held) return OkStatus();
-  return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
 }
 
 Result<VerifyReport> MemoryStore::Verify(bool repair) {
   return OrOutOfMemory([&]() -> Result<VerifyReport> {
     if (repair) EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
     state_->WaitForQueue();
-    return Writer(*state_).Verify(repair);
+    VerifyReport found;
+    {
+      EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<const StoreState> as_of, state_->AsOfNow());
+      Scrub scrub(*state_, as_of ? *as_of : *state_);
+      EVERLONG_RETURN_IF_ERROR(scrub.Run());
+      found = std::move(scrub.report);
+    }
+    return repair ? Repair(std::move(found)) : found;
   });
 }
 
-Result<VerifyReport> Writer::Verify(bool repair) {
-  Scrub scrub(*this);
-  EVERLONG_RETURN_IF_ERROR(scrub.CheckManifest());
-  EVERLONG_RETURN_IF_ERROR(scrub.CheckCatalog());
-  EVERLONG_RETURN_IF_ERROR(scrub.CheckRecords());
-  EVERLONG_RETURN_IF_ERROR(scrub.CheckGraph());
-  return scrub.Finish(repair);
+Result<VerifyReport> MemoryStore::Repair(VerifyReport found) {
+  return OrOutOfMemory([&]() -> Result<VerifyReport> {
+    if (found.damage.empty()) return std::move(found);
+    // If the folder is gone, every record is missing.
+    EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
+    state_->WaitForQueue();
+    EVERLONG_RETURN_IF_ERROR(Writer(*state_).Repair(found));
+    return std::move(found);
+  });
+}
+
+Status Writer::Repair(VerifyReport& report) {
+  std::set<int64_t> suspects;
+  for (const Damage& damage : report.damage) suspects.insert(damage.block);
+  Scrub scrub(state_, state_, std::move(suspects));
+  EVERLONG_RETURN_IF_ERROR(scrub.Run());
+  report.damage = std::move(scrub.report.damage);
+  if (report.damage.empty()) return OkStatus();
+  scrub.damaged.erase(0);
+  report.dropped.assign(scrub.damaged.begin(), scrub.damaged.end());
+  const Status dropped = catalog().Drop(report.dropped, scrub.lost, scrub.lost_graph);  // may fail after its commit
+  if (HostTier* const tier = state_.tier()) tier->Erase(report.dropped);
+  if (scrub.manifest_is_damaged) EVERLONG_RETURN_IF_ERROR(state_.WriteManifestNow());
+  EVERLONG_RETURN_IF_ERROR(dropped);
+  if (!scrub.tables_are_damaged) return OkStatus();
+  // No statement may reach a row whose bytes are damaged.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> left, catalog().CheckIntegrity());
+  if (left.empty()) return OkStatus();
+  return CorruptError("the catalog is damaged where no repair reaches: " + left[0] +
+                      "; what can be read of it is still there");
 }
 
 }  // namespace everlong::store

@@ -201,8 +201,7 @@ Status Writer::ReplacePages(const BlockInfo& block, std::span<const std::byte> p
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> old,
                             catalog().ReplacePages(block.id, rows, std::ssize(payload), tags));
   if (HostTier* const tier = state_.tier()) tier->Erase({&block.id, 1});
-  if (state_.folder()) return OkStatus();
-  for (const PageRow& row : old) segments().Free({row.segment, row.offset});
+  FreeInRam(old);
   return OkStatus();
 }
 

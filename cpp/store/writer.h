@@ -12,7 +12,6 @@
 #include "catalog.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
-#include "export_chunks.h"
 #include "segment_set.h"
 #include "store_state.h"
 
@@ -48,16 +47,18 @@ class Writer {
   Status Forget(std::span<const int64_t> blocks, const GraphChange& change);
   Result<int64_t> Compact();
   Result<int64_t> MakeRoom();
-  Result<VerifyReport> Verify(bool repair);
+  // Look again at what a check found, and drop what is damaged still. `report` then has that damage alone.
+  Status Repair(VerifyReport& report);
   // Make a new memory, which has no blocks yet, one with what is here: by its files, or block by block.
   Status CopyInto(Writer& target);
-  Status Export(ExportWriter& file);
   // Bring an older format to this one: the catalog in one commit, then the manifest.
   Status Migrate();
 
  private:
   // Write the block's records and note where they lie.
   Status WriteRecords(NewBlock& block);
+  // In RAM: give back the bytes of records that no row names any more. In a folder they stay until Compact.
+  void FreeInRam(std::span<const PageRow> records);
   // Remove all bytes of segments that no block has which is there.
   Result<int64_t> KeepLivePayload();
   Status CloneFilesInto(Writer& target);

@@ -913,8 +913,8 @@ class VerifyReport:
 class Upkeep:
     """The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.
 
-    Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what compact and verify index
-    anew.
+    Thread-safe: each takes a turn with every change of the memory, but verify and export only to flush it and to repair.
+    Searches go on, but for what compact and a repair index anew.
     """
 
     def flush(self) -> None: ...

@@ -5,12 +5,14 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base_held_reader.h"
 #include "os_memory_blocks.h"
 #include "os_memory_part.h"
 
@@ -257,6 +259,28 @@ TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
   stop = true;
   for (std::thread& searcher : searchers) searcher.join();
   EXPECT_EQ(memory->blocks().Pages().size(), 300U);
+}
+
+TEST(OsMemoryBesideTest, AppendsAndSearchesGoOnBesideAVerify) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 17, 12);
+  Memory& memory = *filled.memory;
+  ASSERT_TRUE(memory.index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory.upkeep().Flush().ok());
+  std::mt19937_64 random(18);
+  const auto blocks = memory.upkeep().Stats()->blocks;
+  std::optional<Result<store::VerifyReport>> report;
+  {
+    const HeldReader verifier([&] { report = memory.upkeep().Verify(false); });
+    EXPECT_TRUE(Append(memory, RandomBlock(random, 77, 0, 20, "beside")).ok());
+    EXPECT_TRUE(memory.upkeep().Flush().ok());
+    EXPECT_TRUE(memory.blocks().Forget(std::vector<int64_t>{1}).ok());
+    EXPECT_TRUE(memory.search().Find(QuestionFor(filled.blocks[3], 0, 2).Request()).ok());
+  }
+  ASSERT_TRUE(report->ok()) << report->status().ToString();
+  EXPECT_TRUE((*report)->damage.empty());
+  EXPECT_EQ((*report)->blocks, blocks);
+  EXPECT_EQ(memory.blocks().Infos({})->size(), static_cast<size_t>(blocks));
 }
 
 }  // namespace

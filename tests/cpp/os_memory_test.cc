@@ -64,6 +64,52 @@ TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
   EXPECT_EQ(filled.memory->blocks().Pages(), pages);
 }
 
+// A writer's index knows who passes, and looks these up. A reader goes over all rows.
+TEST(OsMemoryTest, AListingByTheIndexIsThatOfAPassOverAllRows) {
+  const TemporaryFolder folder;
+  const auto memory = Memory::Create(folder.path() / "memory", TestManifest()).value();
+  std::mt19937_64 random(23);
+  for (int i = 0; i < 60; ++i) {
+    Block block = RandomBlock(random, i % 3, i, 1, "book " + std::to_string(i % 20));
+    block.tags = {"topic " + std::to_string(i % 25), "state=" + std::to_string(i % 30), "every"};
+    block.role = static_cast<Role>(i % kRoles);
+    store::BlockDraft draft = DraftOf(block);
+    const std::vector<std::byte> payload = block.Payload();
+    draft.payload = payload;
+    draft.created_at = 100 + i;
+    ASSERT_TRUE(memory->blocks().Append(draft).ok());
+  }
+  ASSERT_TRUE(memory->blocks().AddTags(8, std::vector<std::string>{"state=0"}).ok());
+  ASSERT_TRUE(memory->blocks().SetTags(9, std::vector<std::string>{"topic 3"}).ok());
+  ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{4, 29}).ok());
+  ASSERT_TRUE(memory->upkeep().Flush().ok());
+  const auto reader = Memory::Open(folder.path() / "memory", true).value();
+  const auto listed = [](const Memory& of, const SearchFilter& filter) {
+    std::vector<std::pair<int64_t, std::vector<std::string>>> blocks;
+    const std::vector<store::BlockInfo> infos = of.blocks().Infos(filter).value();
+    for (const store::BlockInfo& info : infos) blocks.emplace_back(info.id, info.tags);
+    return blocks;
+  };
+  size_t found = 0;
+  for (const SearchFilter& filter : std::vector<SearchFilter>{{},
+                                                              {.sources = {"book 3"}},
+                                                              {.sources = {"book 3", "book 8", "none"}},
+                                                              {.sources = {"none"}},
+                                                              {.tags = {"topic 3"}},
+                                                              {.tags = {"topic 3", "every"}},
+                                                              {.tags = {"every"}},
+                                                              {.newest_tags = {"state=0"}},
+                                                              {.since = 105, .before = 109},
+                                                              {.since = 110, .before = 105},
+                                                              {.sources = {"book 7"}, .roles = Roles{Role::kAsked}},
+                                                              {.happened_since = 120, .happened_before = 124}}) {
+    const auto blocks = listed(*memory, filter);
+    EXPECT_EQ(blocks, listed(*reader, filter));
+    found += blocks.size();
+  }
+  EXPECT_GT(found, 120U);
+}
+
 TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
   const Filled filled = FilledInRam(2);
   std::vector<PageRef> wanted;

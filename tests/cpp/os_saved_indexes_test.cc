@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base_held_reader.h"
 #include "base_opened_beneath.h"
 #include "os_memory_blocks.h"
 #include "os_older_index.h"
@@ -24,6 +25,7 @@ int g_at_opening = 0;
 }  // namespace
 
 static bool PutsAnother(const everlong::OpenedBeneath& opened) {
+  everlong::HoldReaderOfSegment(opened);
   if (g_other_heads != nullptr && std::string_view(opened.name) == "index/heads" && --g_at_opening == 0) {
     std::filesystem::rename(g_other_heads, opened.path());
     g_other_heads = nullptr;

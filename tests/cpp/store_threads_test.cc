@@ -9,11 +9,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base_held_reader.h"
 #include "base_opened_beneath.h"
 #include "store_fixture.h"
 #include "store_open_hook.h"
@@ -51,6 +54,7 @@ extern "C" int open(const char* path, int flags, ...) {
 }
 
 static bool RefusesBeneath(const everlong::OpenedBeneath& opened) {
+  everlong::HoldReaderOfSegment(opened);
   if (everlong::store::g_refuses_open != nullptr && everlong::store::g_refuses_open(opened)) return true;
   if ((opened.flags & O_CREAT) != 0 && std::string_view(opened.name).ends_with(".kvseg")) g_segments_wait.wait(true);
   return false;
@@ -146,6 +150,127 @@ TEST_F(StoreFolderTest, AReaderBesideAWriterFindsNoDamageThatIsNotThere) {
   }
   done = true;
   writing.join();
+}
+
+// Three blocks with all that a block may have.
+std::vector<TestBlock> FillWithThree(MemoryStore& store) {
+  std::vector<TestBlock> blocks;
+  for (int64_t id = 1; id <= 3; ++id) {
+    blocks.emplace_back(static_cast<uint64_t>(id), 40);
+    EXPECT_EQ(AppendAll(store, blocks.back()).value(), id);
+  }
+  return blocks;
+}
+
+// A writer changes each of three blocks, and adds a fourth.
+void ChangeThree(MemoryStore& store, std::span<const TestBlock> blocks) {
+  const TestBlock other(9, 40);
+  const TensorView tensor{"detail", "U8", {40}, std::span(other.payload).first(40)};
+  EXPECT_EQ(AppendAll(store, other).value(), 4);
+  EXPECT_OK(store.ReplacePages(1, other.payload, other.page_bytes, std::vector<std::string>{"anew"}));
+  EXPECT_OK(store.PutTensors(2, {&tensor, 1}));
+  EXPECT_OK(store.Forget(std::vector<int64_t>{3}));
+  EXPECT_OK(store.Stats().status());
+  std::vector<std::byte> bytes;
+  EXPECT_OK(ReadBlock(store, blocks[1], 2, bytes));
+  EXPECT_TRUE(bytes == blocks[1].payload);
+}
+
+TEST_F(StoreFolderTest, AWriterGoesOnBesideAVerifyOfOneMoment) {
+  const auto store = Create({.host_bytes = 0});
+  const std::vector<TestBlock> blocks = FillWithThree(*store);
+  const VerifyReport whole = store->Verify(false).value();
+  std::optional<Result<VerifyReport>> report;
+  {
+    const HeldReader verifier([&] { report = store->Verify(true); });
+    ChangeThree(*store, blocks);
+  }
+  ASSERT_OK(report->status());
+  EXPECT_TRUE((*report)->damage.empty());
+  EXPECT_EQ((*report)->blocks, 3);
+  EXPECT_EQ((*report)->records, whole.records);
+  EXPECT_EQ((*report)->bytes, whole.bytes);
+  EXPECT_EQ((*report)->nodes, whole.nodes);
+  EXPECT_OK(store->Compact().status());
+  ExpectUndamaged(*store);
+  EXPECT_EQ(store->Blocks()->size(), 3U);
+}
+
+// The bytes of what the writer replaced and forgot may be gone when the reader comes to them.
+TEST_F(StoreFolderTest, AVerifyOfAReaderFollowsTheWriter) {
+  const auto store = Create();
+  const std::vector<TestBlock> blocks = FillWithThree(*store);
+  const auto reader = Open(true);
+  std::optional<Result<VerifyReport>> report;
+  {
+    const HeldReader verifier([&] { report = reader->Verify(false); });
+    ChangeThree(*store, blocks);
+    EXPECT_OK(store->Compact().status());
+  }
+  ASSERT_OK(report->status());
+  for (const Damage& damage : (*report)->damage) ADD_FAILURE() << damage.what;
+  EXPECT_EQ((*report)->blocks, 3);
+}
+
+TEST_F(StoreFolderTest, AWriterGoesOnBesideAnExportOfOneMoment) {
+  const auto store = Create({.host_bytes = 0});
+  const std::vector<TestBlock> blocks = FillWithThree(*store);
+  {
+    const HeldReader exporter([&] { EXPECT_OK(store->Export(root_ / "exported")); });
+    ChangeThree(*store, blocks);
+  }
+  const auto imported = MemoryStore::Import(root_ / "exported", std::nullopt);
+  ASSERT_OK(imported.status());
+  EXPECT_EQ((*imported)->Blocks()->size(), 3U);
+  for (int64_t id = 1; id <= 3; ++id) {
+    ExpectStored(**imported, blocks[static_cast<size_t>(id - 1)], id);
+    ExpectExtras(**imported, blocks[static_cast<size_t>(id - 1)], id);
+  }
+}
+
+TEST_P(StoreThreads, AVerifyBesideAWriterFindsNoDamageThatIsNotThere) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest()).value();
+  const TestBlock block(1, 20);
+  const TestBlock other(2, 20);
+  const TensorView tensor{"detail", "U8", {20}, std::span(other.payload).first(20)};
+  std::atomic<bool> done = false;
+  std::thread writing([&] {
+    while (!done) {
+      const Result<int64_t> id = AppendAll(*store, block);
+      ASSERT_OK(id.status());
+      EXPECT_OK(store->PutTensors(*id, {&tensor, 1}));
+      EXPECT_OK(store->ReplacePages(*id, other.payload, other.page_bytes, std::vector<std::string>{"anew"}));
+      if (*id > 3) {
+        EXPECT_OK(store->DropTensors(*id - 1, std::vector<std::string>{"detail", "ids", "none"}));
+        EXPECT_OK(store->Forget(std::vector<int64_t>{*id - 3}));
+      }
+      if (*id % 10 == 0) {
+        EXPECT_OK(store->Compact().status());
+      }
+    }
+  });
+  for (int look = 0; look < CampaignSize("LOOKS", place ? 40 : 1000) && !HasFailure(); ++look) {
+    const Result<VerifyReport> report = store->Verify(look % 2 == 0);
+    EXPECT_OK(report.status());
+    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+  }
+  done = true;
+  writing.join();
+}
+
+// What was found may have gone since, or never have been there.
+TEST_P(StoreThreads, ARepairDropsOnlyWhatItFindsDamagedItself) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest()).value();
+  FillWithThree(*store);
+  const Result<VerifyReport> repaired =
+      store->Repair({.blocks = 3, .damage = {{0, "an edge"}, {1, "a page"}, {7, "a page"}}});
+  ASSERT_OK(repaired.status());
+  EXPECT_EQ(repaired->blocks, 3);
+  EXPECT_TRUE(repaired->damage.empty());
+  EXPECT_TRUE(repaired->dropped.empty());
+  EXPECT_EQ(store->Blocks()->size(), 3U);
 }
 
 TEST_P(StoreThreads, AppendersTakeTurns) {
@@ -278,6 +403,49 @@ TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
   }
   done = true;
   reader.join();
+}
+
+// Of a memory in RAM the old bytes go with the replacement, and in a folder with Compact.
+TEST_P(StoreThreads, AReplacedTensorIsReadAsItWasOrAsItIs) {
+  const auto place = GetParam() == Place::kRam ? std::nullopt : std::optional<std::filesystem::path>(folder_);
+  const auto store = MemoryStore::Create(place, TestManifest()).value();
+  const TestBlock block(1, 4);
+  ASSERT_EQ(AppendTo(*store, block.Draft()).value(), 1);
+  const int64_t empty = PayloadInRam(*store);
+  const auto put = [&store](int round) {
+    const std::vector<std::byte> bytes(static_cast<size_t>(5000 + 8192 * (round % 2)), static_cast<std::byte>(round));
+    const TensorView tensor{"v", "U8", {std::ssize(bytes)}, bytes};
+    EXPECT_OK(store->PutTensors(1, {&tensor, 1}));
+  };
+  put(0);
+  const int64_t once = PayloadInRam(*store);
+  std::atomic<bool> done = false;
+  const auto read = [&] {
+    while (!done) {
+      const Result<Tensor> tensor = store->ReadTensor(1, "v");
+      ASSERT_OK(tensor.status());
+      const std::byte first = tensor->bytes.at(0);
+      EXPECT_EQ(tensor->bytes.size(), static_cast<size_t>(5000 + 8192 * (static_cast<int>(first) % 2)));
+      EXPECT_TRUE(std::ranges::all_of(tensor->bytes, [first](std::byte byte) { return byte == first; }));
+    }
+  };
+  std::thread one(read);
+  std::thread other(read);
+  const int rounds = place ? 20 : 2000;
+  for (int round = 1; round <= rounds; ++round) {
+    put(round);
+    if (place) {
+      EXPECT_OK(store->Compact().status());
+    }
+  }
+  done = true;
+  one.join();
+  other.join();
+  EXPECT_EQ(PayloadInRam(*store), once);
+  ASSERT_OK(store->DropTensors(1, std::vector<std::string>{"v"}));
+  EXPECT_EQ(PayloadInRam(*store), empty);
+  ExpectStored(*store, block, 1);
+  ExpectUndamaged(*store);
 }
 
 TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {

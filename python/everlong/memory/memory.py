@@ -283,7 +283,10 @@ class Memory:
         return plan(self.core, named(self.core, codec))
 
     def verify(self, repair: bool = False) -> VerifyReport:
-        """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""
+        """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole.
+
+        Blocks come and go meanwhile, and that is no damage. Only a repair that has found some keeps others out.
+        """
         report = VerifyReport.of(self.core.upkeep.verify(repair))
         if report.dropped:
             self._drop_from_frame()

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from everlong import _core
 
 BUDGET = 32 << 20
 
@@ -79,3 +82,27 @@ def test_a_memory_in_ram_grows_by_its_budget(filled_by: str) -> None:
     assert 0.9 * BUDGET < held <= 1.1 * BUDGET  # the last block's index comes after it
     assert catalog > 0
     assert 0.8 * held < grown < 1.25 * BUDGET + (4 << 20)
+
+
+def test_what_tensors_replace_makes_room_for_what_comes() -> None:
+    """A budget for a few records takes any number of replacements, and what is dropped is given back."""
+    text_alone = {"layers": 0, "kv_heads": 0, "head_dim": 0}
+    made = _core.Manifest(weights="w", rope="r", tokenizer="t", page_tokens=64, codec="fp32", **text_alone)
+    memory = _core.Memory.create(None, made, 4 << 20)
+    ids = np.arange(8, dtype=np.int32)
+    for begin in (0, 8):
+        memory.blocks.append(
+            stream=0, begin=begin, end=begin + 8, sink_tokens=0, source="", created_at=1.0, tags=[], token_ids=ids,
+            payload=np.empty(0, np.uint8), tensors={"kept": np.arange(5, dtype=np.float32)},
+        )  # fmt: skip
+    before = memory.upkeep.stats().host_bytes
+    for round_ in range(50):
+        memory.blocks.put_tensors(1, {"large": np.full(1 << 18, round_, np.float32)})
+        assert memory.upkeep.stats().host_bytes - before < 3 << 19
+    assert (memory.blocks.tensor(1, "large") == 49).all()
+    memory.blocks.drop_tensors(1, ["large"])
+    assert memory.upkeep.stats().host_bytes - before < 1 << 16
+    for block in (1, 2):
+        assert (memory.blocks.tensor(block, "kept") == np.arange(5)).all()
+    assert memory.upkeep.verify().damage == []
+    memory.close()

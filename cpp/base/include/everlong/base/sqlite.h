@@ -92,6 +92,8 @@ class Query {
   int bind_error_ = SQLITE_OK;
 };
 
+class Transaction;
+
 class Database {
  public:
   // Waits up to ten seconds for another process' lock. The file is input: nothing stored in it may run (triggers,
@@ -123,6 +125,7 @@ class Database {
   [[nodiscard]] Status Error(int code) const;
 
  private:
+  friend class Transaction;
   struct Close {
     void operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
   };
@@ -141,6 +144,7 @@ class Database {
 
 class Transaction {
  public:
+  // A read within another transaction is a part of that.
   enum class Kind { kRead, kWrite };
   static Result<Transaction> Begin(Database& database, Kind kind);
   ~Transaction();
@@ -153,7 +157,7 @@ class Transaction {
 
  private:
   explicit Transaction(Database* database) : database_(database) {}
-  Database* database_;  // null after the commit
+  Database* database_;  // null after the commit, and in another transaction
 };
 
 }  // namespace everlong

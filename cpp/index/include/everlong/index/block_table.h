@@ -151,6 +151,8 @@ class BlockTable {
   // Return the `count` newest blocks of `stream` that end at or before `before` and pass `filter`, oldest first.
   [[nodiscard]] std::vector<const BlockEntry*> RecentBlocks(int64_t stream, int64_t before, int32_t count,
                                                             const SearchFilter& filter) const;
+  // Return the ids of the blocks that pass, ascending.
+  [[nodiscard]] std::vector<int64_t> Passing(const SearchFilter& filter) const;
   // Return the page before or after this one; -1 if there is none. It is contiguous in the same stream, of the same
   // source, and not forgotten. If two blocks of the stream qualify, it is the one added last.
   [[nodiscard]] int32_t Previous(int32_t ordinal) const;

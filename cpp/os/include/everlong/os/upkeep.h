@@ -14,8 +14,8 @@ namespace everlong::os {
 
 struct MemoryState;  // private
 
-// Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what Compact and Verify index
-// anew.
+// Thread-safe: each takes a turn with every change of the memory, but Verify and Export only to flush it and to repair.
+// Searches go on, but for what Compact and a repair index anew.
 class Upkeep {
  public:
   // Call the store's methods (everlong/store/memory_store.h). A repair indexes what is left.

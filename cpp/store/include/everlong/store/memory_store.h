@@ -178,9 +178,11 @@ class MemoryStore {
   // gets the ids that were submitted and are not stored.
   Status Flush(std::vector<int64_t>* lost = nullptr);
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
-  // return. kNotFound, kInvalidArgument.
+  // return. What was replaced leaves RAM at once, and files with Compact. A read beside it gets the tensor of before or
+  // the new one. kNotFound, kInvalidArgument.
   Status PutTensors(int64_t block, std::span<const TensorView> tensors);
-  // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes stay until Compact.
+  // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes leave RAM at once,
+  // and files with Compact.
   Status DropTensors(int64_t block, std::span<const std::string> names);
   // Replace the pages of a block and all of its tags, in one commit, durable on return. The bytes of the old pages stay
   // until Compact. A read that began before may be kBusy once they are gone: ask for the page again. kNotFound,
@@ -250,23 +252,29 @@ class MemoryStore {
   Status Forget(std::span<const int64_t> blocks, const GraphChange& change);
   Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
   // Remove the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Return how many bytes
-  // of segments were given back. Writers wait. It works on a full disk, because the segments come first.
+  // of segments were given back. Writers wait, and it waits for a Verify or Export. It works on a full disk, because
+  // the segments come first.
   Result<int64_t> Compact();
   // For a full disk: give back the reserve and the payload of forgotten blocks. Return how many bytes of segments.
   Result<int64_t> MakeRoom();
   // Take the reserve again, where the disk has room by now.
   void KeepReserve();
-  // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
-  // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
-  // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.
-  // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped. kCorrupt
-  // where the catalog's tables stay damaged behind the repair.
+  // Read every byte that the catalog names and check it against every checksum. In a folder that is the memory of one
+  // moment: a writer goes on meanwhile, and only Compact waits. In RAM a writer waits while the rows are listed. What
+  // is forgotten or replaced meanwhile is no damage. Damage is what was read and is wrong. Where the system refuses to
+  // read (kIoError, kCapacity), that error is returned. `repair` goes on with Repair.
   Result<VerifyReport> Verify(bool repair);
+  // Look again at what a Verify found, and keep what is whole. It drops blocks that are damaged still, and the report
+  // names them. Of a block with damage only in its tensors it drops those tensors. Of the graph it drops what is
+  // damaged and every edge that has lost an end. Writers wait. Where the system refuses to read, nothing is dropped.
+  // kCorrupt where the catalog's tables stay damaged behind the repair.
+  Result<VerifyReport> Repair(VerifyReport found);
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.
   // `adds` may put more into the folder, before anybody else can write there.
   Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds);
-  // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
+  // All of it, as of one moment, as one file (docs/format.md, "Export"). Writers wait for it only in RAM.
+  // kAlreadyExists when there is a file of that name.
   Status Export(const std::filesystem::path& file);
 
  private:
