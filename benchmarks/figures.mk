@@ -6,7 +6,7 @@ FIGURES ?= runs/bench
 # again. The fusion is left out, as it is fitted on books that no haystack has.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode drafts batch forks recall \
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store growth embedding ram ram_read read decode drafts batch forks recall \
   anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion dnii_passages)
 EVALUATIONS := demo.txt cold.txt walker.txt graph.png needle.json needle_close.json ppl.json suite.txt
 comma := ,
@@ -49,6 +49,11 @@ $(FIGURES)/store.txt: benchmarks/store.py | setup
 	mkdir -p $(@D)
 	python $< > $@
 	python $< --tokens 1000000 >> $@
+
+$(FIGURES)/growth.txt: benchmarks/growth.py | setup
+	mkdir -p $(@D)
+	OMP_NUM_THREADS=1 python $< $(FIGURES)/growth --plot $(FIGURES)/growth.svg > $@
+	OMP_NUM_THREADS=1 python $< $(FIGURES)/growth-notes --block-tokens 24 --tokens 100000 300000 1000000 3000000 >> $@
 
 $(FIGURES)/batch.txt: benchmarks/batch.py | setup
 	mkdir -p $(@D)
