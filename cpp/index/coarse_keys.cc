@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "everlong/base/parallel_for.h"
+#include "heads_kernel.h"
 
 namespace everlong::index {
 namespace {
@@ -104,7 +105,7 @@ void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks,
   EVERLONG_CHECK(!learned());
   const auto dim = static_cast<size_t>(head_dim_);
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
-  axes_.resize(static_cast<size_t>(key_heads_) * dim * dims);
+  axes_.resize(static_cast<size_t>(key_heads_) * AxesSize());
   const int32_t step = std::max(1, pages / kSamplePages);
   ParallelFor(0, key_heads_, 1, [&](int64_t first, int64_t last) {
     std::vector<float> page_keys;
@@ -117,7 +118,7 @@ void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks,
         covariance.Add(std::span(page_keys).subspan(static_cast<size_t>(sinks[page]) * dim));
       }
       const std::vector<double> vectors = Eigenvectors(covariance.matrix(), dim);
-      float* const axes = axes_.data() + static_cast<size_t>(key_head) * dim * dims;
+      float* const axes = axes_.data() + static_cast<size_t>(key_head) * AxesSize();
       for (size_t i = 0; i < dim; ++i) {
         for (size_t axis = 0; axis < std::min(dim, dims); ++axis) {
           axes[i * dims + axis] = static_cast<float>(vectors[axis * dim + i]);
@@ -129,7 +130,7 @@ void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks,
 
 void CoarseKeys::Project(int32_t key_head, std::span<const float> query, std::span<float> out) const {
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
-  const float* axes = axes_.data() + static_cast<size_t>(key_head) * query.size() * dims;
+  const float* axes = AxesOf(key_head);
   std::ranges::fill(out, 0.0F);
   for (const float value : query) {
     for (size_t axis = 0; axis < dims; ++axis) out[axis] += value * axes[axis];
@@ -137,37 +138,52 @@ void CoarseKeys::Project(int32_t key_head, std::span<const float> query, std::sp
   }
 }
 
+std::vector<uint32_t> CoarseKeys::Projected(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room) const {
+  const int32_t tokens = keys.tokens(page);
+  std::vector<uint32_t> words(tokens == 0 ? 0 : tiles_.PageWords(tokens));
+  if (words.empty()) return words;
+  const HeadsKernel& kernel = BestHeadsKernel();
+  const int32_t pairs = PairsOf(head_dim_);
+  const KeyLayout wide{KeyStorage::kBf16, head_dim_};
+  const KeyLayout narrow{KeyStorage::kBf16, DimsOf(head_dim_)};
+  for (int32_t key_head = 0; key_head < key_heads_; ++key_head) {
+    const uint32_t* tiles = keys.keys(page, key_head);
+    if (keys.storage() != KeyStorage::kBf16) {
+      room.resize(static_cast<size_t>(wide.HeadWords(tokens)));
+      const auto expand = keys.storage() == KeyStorage::kInt8 ? kernel.expand_int8 : kernel.expand_e4m3;
+      expand({keys.scales(page, key_head), tiles, TilesOf(tokens), pairs}, room.data());
+      tiles = room.data();
+    }
+    uint32_t* out = words.data() + key_head * narrow.HeadWords(tokens);
+    for (int32_t tile = 0; tile < TilesOf(tokens); ++tile) {
+      kernel.project(tiles, pairs, AxesOf(key_head), narrow.head_dim, out);
+      tiles += wide.TileWords();
+      out += narrow.TileWords();
+    }
+  }
+  return words;
+}
+
 bool CoarseKeys::Follow(const KeyTiles& keys) {
   EVERLONG_CHECK(learned());
-  const auto dim = static_cast<size_t>(head_dim_);
-  const auto dims = static_cast<size_t>(DimsOf(head_dim_));
   while (tiles_.pages() < keys.pages()) {
     const int32_t begin = tiles_.pages();
     const int32_t count = std::min(kPagesAtOnce, keys.pages() - begin);
-    std::vector<std::vector<float>> projected(static_cast<size_t>(count));  // [key_heads, tokens, dims] a page
+    std::vector<std::vector<uint32_t>> projected(static_cast<size_t>(count));
     ParallelFor(0, count, 16, [&](int64_t first, int64_t last) {
-      std::vector<float> page_keys;
+      std::vector<uint32_t> room;
       for (int64_t at = first; at < last; ++at) {
-        const auto page = begin + static_cast<int32_t>(at);
-        const auto tokens = static_cast<size_t>(keys.tokens(page));
-        std::vector<float>& out = projected[static_cast<size_t>(at)];
-        out.resize(static_cast<size_t>(key_heads_) * tokens * dims);
-        page_keys.resize(tokens * dim);
-        for (int32_t key_head = 0; tokens > 0 && key_head < key_heads_; ++key_head) {
-          keys.Decode(page, key_head, page_keys);
-          for (size_t token = 0; token < tokens; ++token) {
-            Project(key_head, std::span(page_keys).subspan(token * dim, dim),
-                    std::span(out).subspan((static_cast<size_t>(key_head) * tokens + token) * dims, dims));
-          }
-        }
+        projected[static_cast<size_t>(at)] = Projected(keys, begin + static_cast<int32_t>(at), room);
       }
     });
     for (int32_t at = 0; at < count; ++at) {
-      if (keys.tokens(begin + at) == 0) {
+      const int32_t tokens = keys.tokens(begin + at);
+      if (tokens == 0) {
         tiles_.AddEmpty();
         continue;
       }
-      if (!tiles_.Add(projected[static_cast<size_t>(at)], keys.tokens(begin + at)).ok()) return false;
+      if (!tiles_.AreKeys(projected[static_cast<size_t>(at)], tokens)) return false;
+      tiles_.AddWords(projected[static_cast<size_t>(at)], tokens);
     }
   }
   return true;

@@ -5,6 +5,7 @@
 // there. The axes are the eigenvectors of the largest eigenvalues of the keys' covariance (principal components).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43,7 +44,15 @@ class CoarseKeys {
  private:
   int32_t key_heads_;
   int32_t head_dim_;
-  std::vector<float> axes_;  // [key_heads][D][dims]
+  // Return the words of a page along the axes, as `tiles_` has them. `room` is for keys in bytes.
+  [[nodiscard]] std::vector<uint32_t> Projected(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room) const;
+  // Return the axes of a key head: [2 * PairsOf(D)][dims].
+  [[nodiscard]] const float* AxesOf(int32_t key_head) const {
+    return axes_.data() + static_cast<size_t>(key_head) * AxesSize();
+  }
+  [[nodiscard]] size_t AxesSize() const { return 2 * static_cast<size_t>(PairsOf(head_dim_) * DimsOf(head_dim_)); }
+
+  std::vector<float> axes_;  // of every key head; zeros past an odd D
   KeyTiles tiles_;
 };
 

@@ -52,6 +52,9 @@ struct HeadsKernel {
   // tiles [tile_count][pairs][kTileTokens] of PageKeys: the result of KeyTiles::Decode of int8 and of e4m3, to the bit.
   void (*expand_int8)(const ByteKeys& keys, uint32_t* tiles);
   void (*expand_e4m3)(const ByteKeys& keys, uint32_t* tiles);
+  // out [dims / 2][kTileTokens], words of bf16 pairs: the keys of a tile [pairs][kTileTokens] along axes
+  // [2 * pairs][dims]. `dims` is even.
+  void (*project)(const uint32_t* tile, int32_t pairs, const float* axes, int32_t dims, uint32_t* out);
 };
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels();

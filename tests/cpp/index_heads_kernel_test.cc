@@ -68,6 +68,40 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
   }
 }
 
+TEST_P(HeadsKernelTest, KeysAlongAxesAreThoseOfFp64) {
+  std::mt19937_64 random(12);
+  std::normal_distribution<float> normal;
+  for (const int32_t dim : {1, 3, 16, 64, 80}) {
+    for (const int32_t dims : {2, 6, 24, 30}) {
+      KeyTiles tiles(1, dim);
+      std::vector<float> keys(static_cast<size_t>(kTileTokens * dim));
+      std::ranges::generate(keys, [&] { return normal(random); });
+      ASSERT_TRUE(tiles.Add(keys, kTileTokens).ok());
+      std::vector<float> axes(static_cast<size_t>(2 * PairsOf(dim) * dims));
+      std::ranges::generate(axes, [&] { return normal(random); });
+      const size_t words = static_cast<size_t>(dims / 2) * kTileTokens;
+      std::vector<uint32_t> out(words + 1, 0xDEADU);
+      kernel().project(tiles.keys(0, 0), PairsOf(dim), axes.data(), dims, out.data());
+      EXPECT_EQ(out.back(), 0xDEADU);
+      for (int32_t token = 0; token < kTileTokens; ++token) {
+        for (int32_t axis = 0; axis < dims; ++axis) {
+          double expected = 0;
+          double size = 0;
+          for (int32_t i = 0; i < dim; ++i) {
+            const double product = double{RoundToBf16(keys[static_cast<size_t>(token * dim + i)])} *
+                                   axes[static_cast<size_t>(i * dims + axis)];
+            expected += product;
+            size += std::abs(product);
+          }
+          const uint32_t word = out[static_cast<size_t>(axis / 2 * kTileTokens + token)];
+          const float found = BFloat16ToFloat(static_cast<uint16_t>(word >> (axis % 2 * 16)));
+          EXPECT_NEAR(found, expected, std::abs(expected) / 256 + 1e-5 * size) << dim << " " << dims;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(HeadsKernelTest, Exp2IsAccurate) {
   // One token whose score is 0: the sum is 2^-reference.
   KeyTiles tiles(1, 2);
