@@ -62,11 +62,7 @@ class BlockVectorsPart final : public Part {
                                   " numbers, expected " + std::to_string(index_->dimension()));
     }
     EVERLONG_RETURN_IF_ERROR(query.CheckShape(kInput, {index_->dimension()}, "[Hkv * D]"));
-    const IdFilter with_allowed_page([&](int64_t id) {
-      const BlockEntry* const block = context_.table.Find(id);
-      return block != nullptr && filter.AllowsAny(block->pages());
-    });
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<VectorHits> hits, index_->Search(vector, k, with_allowed_page));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<VectorHits> hits, index_->Search(vector, k, BlocksOf(filter)));
     Ranking ranking;
     for (const VectorHit& hit : hits[0]) {
       const PageRun pages = context_.table.Find(hit.id)->pages();
@@ -96,6 +92,25 @@ class BlockVectorsPart final : public Part {
   int64_t bytes() const override { return index_->bytes(); }
 
  private:
+  // Return the blocks with any of these pages.
+  [[nodiscard]] IdFilter BlocksOf(const PageFilter& pages) const {
+    if (pages.Count() > index_->size() / static_cast<int64_t>(IdFilter::kFewest)) {
+      return IdFilter([this, &pages](int64_t id) {
+        const BlockEntry* const block = context_.table.Find(id);
+        return block != nullptr && pages.AllowsAny(block->pages());
+      });
+    }
+    std::vector<int64_t> ids;
+    for (const PageRun& run : pages.runs()) {
+      for (int32_t ordinal = run.first; ordinal < run.last;) {
+        const BlockEntry& block = context_.table.BlockOfPage(ordinal);
+        if (ids.empty() || ids.back() != block.id) ids.push_back(block.id);
+        ordinal = block.pages().last;
+      }
+    }
+    return IdFilter::Few(std::move(ids));
+  }
+
   const PartContext& context_;
   std::unique_ptr<VectorIndex> index_;  // by block
   LoadIndex load_;

@@ -38,11 +38,7 @@ class EmbeddingPart final : public Part {
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_RETURN_IF_ERROR(query.CheckShape(kInput, {vectors_.options().dimension}, "[dimension]"));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
-                              vectors_.Search(query.Input(kInput), query.token_ids, k, [&](int64_t id, int32_t page) {
-                                const BlockEntry* const block = context_.table.Find(id);
-                                return block != nullptr && page < block->page_count &&
-                                       filter.Allows(block->first_page + page);
-                              }));
+                              vectors_.Search(query.Input(kInput), query.token_ids, k, context_.table, filter));
     Ranking ranking;
     ranking.voice = kVoice;
     for (const PageVectors::Found& page : found) {

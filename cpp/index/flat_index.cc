@@ -208,6 +208,10 @@ class FlatIndex final : public VectorIndex {
     rows.stored = {rows_.data(), static_cast<int64_t>(row_bytes_), std::ssize(ids_), width_,
                    HasScale(options_.storage) ? scales_.data() : nullptr};
     rows.ids = ids_.data();
+    rows.row_of = [this](int64_t id) {
+      const auto found = rows_of_.find(id);
+      return found == rows_of_.end() ? -1 : found->second;
+    };
     rows.storage = options_.storage;
     rows.metric = options_.metric;
     return rows;

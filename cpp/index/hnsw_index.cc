@@ -310,6 +310,10 @@ class HnswIndex final : public VectorIndex {
     rows.stored = {reinterpret_cast<const std::byte*>(graph_.data_level0_memory_) + graph_.offsetData_,
                    static_cast<int64_t>(graph_.size_data_per_element_), std::ssize(row_ids_), width_, nullptr};
     rows.ids = row_ids_.data();
+    rows.row_of = [this](int64_t id) {
+      const auto found = graph_.label_lookup_.find(static_cast<hnswlib::labeltype>(id));
+      return found == graph_.label_lookup_.end() ? -1 : static_cast<int32_t>(found->second);
+    };
     rows.metric = options_.metric;
     return rows;
   }

@@ -72,6 +72,7 @@ ScannedRows InvertedLists::Scanned() const {
   rows.stored = {reinterpret_cast<const std::byte*>(rows_.data()), width_ * int64_t{sizeof(float)},
                  std::ssize(row_ids_), width_, nullptr};
   rows.ids = row_ids_.data();
+  rows.row_of = [this](int64_t id) { return Find(id); };
   rows.metric = metric_;
   return rows;
 }

@@ -147,14 +147,36 @@ std::vector<float> PageVectors::Mean(int64_t block) const {
   return mean;
 }
 
+IdFilter PageVectors::IdsOf(const BlockTable& table, const PageFilter& pages) const {
+  const int32_t most = most_a_page_->load();
+  if (int64_t{pages.Count()} * most > index_->size() / static_cast<int64_t>(IdFilter::kFewest)) {
+    return IdFilter([&table, &pages](int64_t id) {
+      const BlockEntry* const block = table.Find(BlockOf(id));
+      return block != nullptr && PageOf(id) < block->page_count && pages.Allows(block->first_page + PageOf(id));
+    });
+  }
+  std::vector<int64_t> ids;
+  for (const PageRun& run : pages.runs()) {
+    for (int32_t ordinal = run.first; ordinal < run.last;) {
+      const BlockEntry& block = table.BlockOfPage(ordinal);
+      for (; ordinal < std::min(run.last, block.pages().last); ++ordinal) {
+        for (int32_t number = 0; number < most; ++number) {
+          ids.push_back(IdOf(block.id, ordinal - block.first_page, number));
+        }
+      }
+    }
+  }
+  return IdFilter::Few(std::move(ids));
+}
+
 Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const float> query,
                                                             std::span<const int32_t> terms, int32_t count,
-                                                            const Allows& allows) const {
+                                                            const BlockTable& table, const PageFilter& pages) const {
   if (std::ssize(query) != options_.dimension) {
     return InvalidArgumentError("page_query has " + std::to_string(query.size()) + " numbers, expected " +
                                 std::to_string(options_.dimension));
   }
-  const IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
+  const IdFilter allowed = IdsOf(table, pages);
   // So many that even pages with all their vectors among the best make `count` pages.
   const auto wanted = static_cast<int32_t>(std::min<int64_t>(int64_t{count} * most_a_page_->load(), INT32_MAX));
   const std::shared_ptr<NeuralInvertedIndex> by_terms = terms.empty() ? nullptr : lists();

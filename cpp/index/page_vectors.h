@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,8 +13,10 @@
 
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
+#include "everlong/index/block_table.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/neural_inverted_index.h"
+#include "everlong/index/page_filter.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/index/vector_index.h"
 
@@ -60,13 +61,15 @@ class PageVectors {
     int32_t page = 0;  // within the block
     float score = 0;   // cosine of the page's best vector
   };
-  using Allows = std::function<bool(int64_t block, int32_t page)>;
-  // Return the `count` best pages, best first. Where there are lists, vectors that rare ones of the `terms` name are
-  // scored too. `allows` is called from several threads.
+  // Return the `count` best of some pages, best first. Where there are lists, vectors that rare ones of the `terms` name
+  // are scored too.
   [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, std::span<const int32_t> terms,
-                                                  int32_t count, const Allows& allows) const;
+                                                  int32_t count, const BlockTable& table, const PageFilter& pages) const;
 
  private:
+  // Return the ids of the vectors that these pages may have.
+  [[nodiscard]] IdFilter IdsOf(const BlockTable& table, const PageFilter& pages) const;
+
   PageVectorOptions options_;
   std::shared_ptr<VectorIndex> index_;
   // Behind pointers, because these move.

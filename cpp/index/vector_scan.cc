@@ -98,10 +98,8 @@ RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter,
                     const std::function<bool(int64_t allowed)>& enough) {
   constexpr int64_t kAskedAfter = 256;  // rows
   RowRuns allowed;
-  const auto count = static_cast<int32_t>(rows.stored.count);
-  for (int32_t row = 0; row < count; ++row) {
-    const int64_t id = rows.ids[row];
-    if (id == kNoId || !filter.Allows(id)) continue;
+  // Return whether they go on.
+  const auto add = [&](int32_t row) {
     ++allowed.rows;
     auto& runs = allowed.runs;
     if (!runs.empty() && runs.back().second == row && row - runs.back().first < kBlockOfRows) {
@@ -109,10 +107,23 @@ RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter,
     } else {
       runs.emplace_back(row, row + 1);
     }
-    if (enough && allowed.rows % kAskedAfter == 0 && enough(allowed.rows)) {
-      allowed.whole = false;
-      break;
+    allowed.whole = !(enough && allowed.rows % kAskedAfter == 0 && enough(allowed.rows));
+    return allowed.whole;
+  };
+  if (filter.few() != nullptr && rows.row_of) {
+    std::vector<int32_t> few;
+    for (const int64_t id : *filter.few()) {
+      if (const int32_t row = rows.row_of(id); row >= 0) few.push_back(row);
     }
+    std::ranges::sort(few);
+    for (const int32_t row : few) {
+      if (!add(row)) break;
+    }
+    return allowed;
+  }
+  const auto count = static_cast<int32_t>(rows.stored.count);
+  for (int32_t row = 0; row < count; ++row) {
+    if (rows.ids[row] != kNoId && filter.Allows(rows.ids[row]) && !add(row)) break;
   }
   return allowed;
 }

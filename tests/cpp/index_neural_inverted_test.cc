@@ -186,6 +186,7 @@ TEST(NeuralInvertedTest, PagesAreNamedByTheirWords) {
   constexpr int64_t kBlocks = 300;  // more lists than are probed
   std::mt19937_64 random(8);
   PageVectors pages({"encoder", kDimension, VectorSearch::kDnii});
+  BlockTable table(1);
   const std::vector<int32_t> all = [] {
     std::vector<int32_t> numbers(kPages);
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -195,14 +196,18 @@ TEST(NeuralInvertedTest, PagesAreNamedByTheirWords) {
     std::vector<std::vector<int32_t>> words;
     for (int32_t page = 0; page < kPages; ++page) words.push_back({static_cast<int32_t>(block * kPages) + page, 5});
     ASSERT_TRUE(pages.Add(block, kPages, all, RandomVectors(random, kPages, kDimension), words).ok());
+    NewBlock entry;
+    entry.id = block;
+    entry.span = {block * kPages, (block + 1) * kPages};
+    table.Append(entry);
   }
   EXPECT_EQ(
       pages.Add(5000, kPages, all, RandomVectors(random, kPages, kDimension), std::vector<std::vector<int32_t>>(3))
           .code(),
       StatusCode::kInvalidArgument);
   const std::vector<float> query = RandomVectors(random, 1, kDimension);
-  const auto every = [](int64_t, int32_t) { return true; };
-  const PageVectors::Found best = pages.Search(query, {}, 1, every).value()[0];
+  const PageFilter every = PageFilter::All(table.pages());
+  const PageVectors::Found best = pages.Search(query, {}, 1, table, every).value()[0];
   auto router = pages.lists()->router();
   const int64_t id = (best.block * (int64_t{1} << 24) + best.page) * kMaxPageVectors;
   const int64_t list = pages.lists()->ListsOf(std::vector{id})[0];
@@ -212,11 +217,11 @@ TEST(NeuralInvertedTest, PagesAreNamedByTheirWords) {
   const auto is_best = [&](const PageVectors::Found& found) {
     return found.block == best.block && found.page == best.page;
   };
-  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, {}, 3, every).value(), is_best));
+  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, {}, 3, table, every).value(), is_best));
   const auto word = static_cast<int32_t>(best.block * kPages) + best.page;
-  EXPECT_TRUE(is_best(pages.Search(query, std::vector<int32_t>{5, word}, 3, every).value()[0]));
+  EXPECT_TRUE(is_best(pages.Search(query, std::vector<int32_t>{5, word}, 3, table, every).value()[0]));
   // What all pages have names none: its posting is too long to be looked at.
-  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, std::vector<int32_t>{5}, 3, every).value(), is_best));
+  EXPECT_FALSE(std::ranges::any_of(pages.Search(query, std::vector<int32_t>{5}, 3, table, every).value(), is_best));
 }
 
 TEST(NeuralInvertedTest, SavedAndLoadedItIsTheSame) {

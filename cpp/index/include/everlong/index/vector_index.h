@@ -1,6 +1,8 @@
 // The contract of an index over plain vectors: find the vectors that are nearest to a query.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,15 +34,37 @@ class IdFilter {
   explicit IdFilter(std::function<bool(int64_t)> allows) : allows_(std::move(allows)) {}
   // One byte an id: not 0 means that it may be returned. Ids past the end may not. The bytes must outlive the filter.
   static IdFilter Bitmap(std::span<const uint8_t> allowed) {
+    const auto is_allowed = [](uint8_t byte) { return byte != 0; };
+    const auto count = static_cast<size_t>(std::ranges::count_if(allowed, is_allowed));
+    if (count <= allowed.size() / kFewest) {
+      std::vector<int64_t> ids;
+      ids.reserve(count);
+      for (size_t id = 0; id < allowed.size(); ++id) {
+        if (is_allowed(allowed[id])) ids.push_back(static_cast<int64_t>(id));
+      }
+      return Few(std::move(ids));
+    }
     return IdFilter(
         [allowed](int64_t id) { return std::cmp_less(id, allowed.size()) && allowed[static_cast<size_t>(id)] != 0; });
+  }
+  // These ids, ascending. A search looks them up, and does not ask for every id that the index has. That is worth it
+  // where they are no more than one in kFewest.
+  static constexpr size_t kFewest = 16;
+  static IdFilter Few(std::vector<int64_t> ids) {
+    auto few = std::make_shared<const std::vector<int64_t>>(std::move(ids));
+    IdFilter filter([few](int64_t id) { return std::ranges::binary_search(*few, id); });
+    filter.few_ = std::move(few);
+    return filter;
   }
 
   [[nodiscard]] bool all() const { return !allows_; }
   [[nodiscard]] bool Allows(int64_t id) const { return all() || allows_(id); }
+  // Return the ids of Few; null for other filters.
+  [[nodiscard]] const std::vector<int64_t>* few() const { return few_.get(); }
 
  private:
   std::function<bool(int64_t)> allows_;
+  std::shared_ptr<const std::vector<int64_t>> few_;
 };
 
 // The hits of one query, best first.
