@@ -58,7 +58,8 @@ class KeyTiles {
   // Return the length of each key head's longest key so far, as it is kept. For AddWords, AddLongest gives it.
   [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
   void AddLongest(std::span<const double> longest) {
-    for (size_t head = 0; head < longest_.size(); ++head) longest_[head] = std::max(longest_[head].load(), longest[head]);
+    for (size_t head = 0; head < longest_.size(); ++head)
+      longest_[head] = std::max(longest_[head].load(), longest[head]);
   }
   [[nodiscard]] double longest(int32_t key_head) const { return longest_[static_cast<size_t>(key_head)]; }
   [[nodiscard]] int64_t bytes() const;

@@ -61,10 +61,11 @@ class PageVectors {
     int32_t page = 0;  // within the block
     float score = 0;   // cosine of the page's best vector
   };
-  // Return the `count` best of some pages, best first. Where there are lists, vectors that rare ones of the `terms` name
-  // are scored too.
+  // Return the `count` best of some pages, best first. Where there are lists, vectors that rare ones of the `terms`
+  // name are scored too.
   [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, std::span<const int32_t> terms,
-                                                  int32_t count, const BlockTable& table, const PageFilter& pages) const;
+                                                  int32_t count, const BlockTable& table,
+                                                  const PageFilter& pages) const;
 
  private:
   // Return the ids of the vectors that these pages may have.

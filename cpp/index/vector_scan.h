@@ -35,8 +35,8 @@ Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension)
 std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension, Metric metric);
 
 struct ScannedRows {
-  StoredRows stored;             // `count` rows
-  const int64_t* ids = nullptr;  // [count]; kNoId: nothing is stored there
+  StoredRows stored;                          // `count` rows
+  const int64_t* ids = nullptr;               // [count]; kNoId: nothing is stored there
   std::function<int32_t(int64_t id)> row_of;  // -1: it is not here
   VectorStorage storage = VectorStorage::kFp32;
   Metric metric = Metric::kCosine;

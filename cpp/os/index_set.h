@@ -171,7 +171,7 @@ class IndexSet {
   const std::vector<index::IndexPart> parts_;
   std::vector<Slot> slots_;  // by IndexPart::number
   Status broken_;
-  std::set<std::string, std::less<>> unsaved_;  // parts that differ from what index/ has of them
+  std::set<std::string, std::less<>> unsaved_;                         // parts that differ from what index/ has of them
   std::map<std::string, std::vector<Segment>, std::less<>> segments_;  // files of the parts that are there
 
   std::atomic<int64_t> bytes_beside_ = 0;

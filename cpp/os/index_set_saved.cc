@@ -96,8 +96,7 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
   if (!read->has_value()) return Loaded::kNothing;
   Coverage& coverage = **read;
   if (coverage.first_version && !kind.from_caller) {
-    wrong.push_back(
-        CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
+    wrong.push_back(CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
     return Loaded::kNothing;
   }
   const int64_t last = coverage.blocks.empty() ? before : coverage.blocks.back().id;
@@ -142,9 +141,8 @@ Status IndexSet::SaveSegment(const PartKind& kind, const Part& part, Segment& se
   std::vector<CoveredBlock> covered = CoveredBlocks(segment.ids);
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
   const SavedIndex saved = *Saved(kind.name, segment.ids);
-  EVERLONG_RETURN_IF_ERROR(saved.Write(part.settings(), covered, [&](const index::IndexFile& file) {
-    return part.Save(file, Numbers(segment.ids));
-  }));
+  EVERLONG_RETURN_IF_ERROR(saved.Write(
+      part.settings(), covered, [&](const index::IndexFile& file) { return part.Save(file, Numbers(segment.ids)); }));
   segment.bytes = StampOf(saved.file()).size;
   segment.has_forgotten = false;
   return OkStatus();

@@ -72,7 +72,8 @@ std::vector<BlockIds> LaterSegments(const FilePath& folder, std::string_view nam
     BlockIds ids;
     const auto first = std::from_chars(std::min(file.data() + name.size() + 1, end), end, ids.first);
     const auto last = std::from_chars(std::min(first.ptr + 1, end), end, ids.last);
-    if (last.ec == std::errc() && ids.first > 1 && ids.last >= ids.first && ids.last <= store::kLargestBlockId && SegmentName(name, ids) == file) {
+    if (last.ec == std::errc() && ids.first > 1 && ids.last >= ids.first && ids.last <= store::kLargestBlockId &&
+        SegmentName(name, ids) == file) {
       segments.push_back(ids);
     }
   }

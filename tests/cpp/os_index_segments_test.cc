@@ -25,8 +25,8 @@ class IndexSegmentsTest : public testing::Test {
 
   void Reopen(bool create = false) {
     memory_.reset();
-    memory_ = create ? Memory::Create(folder_.path(), TestManifest()).value()
-                     : Memory::Open(folder_.path(), false).value();
+    memory_ =
+        create ? Memory::Create(folder_.path(), TestManifest()).value() : Memory::Open(folder_.path(), false).value();
     ASSERT_TRUE(memory_->index().SetRetrievalHeads(kHeads).ok());
   }
 

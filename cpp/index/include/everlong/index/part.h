@@ -178,8 +178,8 @@ class Part {
 
   // Return, as one text, what the part was made with besides blocks. A file saved with other settings is useless.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  // Save those of `blocks` that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of them is
-  // the appendix; Load ignores it. Where the kind is not in_segments, `blocks` are all of the table.
+  // Save those of `blocks` that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of them
+  // is the appendix; Load ignores it. Where the kind is not in_segments, `blocks` are all of the table.
   [[nodiscard]] virtual Status Save(const IndexFile& /*file*/, BlockRun /*blocks*/) const { return OkStatus(); }
   // Load what Save wrote with these settings. The part is still empty; where its kind is in_segments, it may have older
   // blocks of other files. `blocks` are those of the file in its order. Forgotten blocks are left out. `gaps` says that
