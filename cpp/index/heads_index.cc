@@ -135,7 +135,7 @@ void HeadsIndex::SkipTo(int32_t page) {
 void HeadsIndex::Forget(int32_t page) {
   if (page >= pages()) return;
   if (mirror_ != nullptr) mirror_->Forget(keys_, page);
-  if (coarse_ != nullptr) coarse_->Forget(page);
+  if (coarse_ != nullptr && page < coarse_->tiles().pages()) coarse_->Forget(page);  // it may have stopped before
   keys_.Forget(page);
   page_sinks_[page] = 0;
 }

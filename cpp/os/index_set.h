@@ -115,6 +115,7 @@ class IndexSet {
   // A file of a part that was loaded from it or saved to it.
   struct Segment {
     BlockIds ids;
+    int64_t newest = 0;  // block that it had when it was written or loaded; ids may be about later ones
     int64_t bytes = 0;
     bool has_forgotten = false;  // it has a block that was forgotten since
   };

@@ -127,7 +127,7 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
     return Loaded::kSpoilt;
   }
   if (has_forgotten) unsaved_.emplace(kind.name);
-  loaded.push_back({ids, StampOf(saved.file()).size, has_forgotten});
+  loaded.push_back({ids, last, StampOf(saved.file()).size, has_forgotten});
   return Loaded::kYes;
 }
 
@@ -143,6 +143,7 @@ Status IndexSet::SaveSegment(const PartKind& kind, const Part& part, Segment& se
   const SavedIndex saved = *Saved(kind.name, segment.ids);
   EVERLONG_RETURN_IF_ERROR(saved.Write(
       part.settings(), covered, [&](const index::IndexFile& file) { return part.Save(file, Numbers(segment.ids)); }));
+  segment.newest = segment.ids.last;
   segment.bytes = StampOf(saved.file()).size;
   segment.has_forgotten = false;
   return OkStatus();
@@ -162,6 +163,10 @@ Status IndexSet::SavePart(const PartKind& kind, const Part& part) {
     EVERLONG_RETURN_IF_ERROR(SaveSegment(kind, part, segment));
   }
   const int64_t newest = table_.blocks() == 0 ? 0 : table_.block(table_.blocks() - 1).id;
+  // One whose name is about blocks that came since, as only a hostile one is, is written anew.
+  while (!segments.empty() && newest > segments.back().newest && newest <= segments.back().ids.last) {
+    segments.pop_back();
+  }
   Segment added{{segments.empty() ? 1 : segments.back().ids.last + 1, newest}};
   if (segments.empty() || newest >= added.ids.first) {
     const auto pages_of = [this](BlockIds ids) {

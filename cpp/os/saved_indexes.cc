@@ -135,7 +135,8 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   for (const CoveredBlock& block : coverage.blocks) {
     for (; here != blocks.end() && here->id < block.id; ++here) coverage.gaps = true;
     const bool known = here != blocks.end() && here->id == block.id;
-    if (block.id <= last || block.begin < 0 || block.end <= block.begin || (known && !here->Is(block))) {
+    if (block.id <= last || block.id > store::kLargestBlockId || block.begin < 0 || block.end <= block.begin ||
+        (known && !here->Is(block))) {
       return CorruptError(index::Quoted(file_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
     last = block.id;

@@ -14,6 +14,7 @@ Status Upkeep::Flush() {
 }
 
 Result<int64_t> Upkeep::Compact() {
+  state_.store->WaitForPasses();  // before the turn, so that appends go on meanwhile
   // Refused before the files of its writer are touched.
   EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
   EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));

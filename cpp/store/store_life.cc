@@ -48,6 +48,8 @@ void Writer::FreeInRam(std::span<const PageRow> records) {
   for (const PageRow& row : records) segments().Free({row.segment, row.offset});
 }
 
+void MemoryStore::WaitForPasses() { const std::unique_lock alone(state_->passes()); }
+
 Result<int64_t> MemoryStore::Compact() {
   EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
   state_->WaitForQueue();

@@ -427,6 +427,18 @@ TEST(HeadsIndex, ForgottenPagesAreEmptyAndTheirRoomIsUsedAgain) {
   }
 }
 
+// A key that is too long ends the second level. Pages behind it are in the first one alone.
+TEST(HeadsIndex, PagesBehindAKeyThatIsTooLongForTheSecondLevelAreForgotten) {
+  HeadsIndex index({{0, 0, 0}}, 16, {.coarse_from = 8});
+  std::vector<float> keys(size_t{4} * 16, 0.5F);
+  for (int page = 0; page < 20; ++page) ASSERT_TRUE(index.Add(keys, 4, 0).ok());
+  ASSERT_TRUE(index.Add(std::vector<float>(size_t{4} * 16, 1e19F), 4, 0).ok());
+  for (int page = 0; page < 5000; ++page) ASSERT_TRUE(index.Add(keys, 4, 0).ok());
+  for (int32_t page = index.pages(); page-- > 0;) index.Forget(page);
+  const std::vector<float> query(16, 0.1F);
+  EXPECT_TRUE(index.Scored(query, std::vector<float>{1.0F}, PageFilter::All(index.pages()))->empty());
+}
+
 TEST(HeadsIndex, NumbersMayBeLeftOut) {
   const Case made = MakeCase({.heads = kGroupedHeads, .dim = 16, .pages = 200, .page_tokens = 8, .question = 3}, 21);
   for (const int32_t coarse_from : {kCoarseFrom, 100}) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -200,6 +201,39 @@ TEST_F(IndexSegmentsTest, SegmentsOfOtherBlocksAreNotLoaded) {
     Put(files);
     ExpectTheSameWhenOpened();
   }
+}
+
+// Names and lists are input. What they say of blocks that do not exist yet must not keep those out.
+TEST_F(IndexSegmentsTest, SegmentsAboutBlocksToComeAreWrittenAnew) {
+  Add(40);
+  Save();
+  Add(5);
+  Save();
+  Files files = FilesNow();
+  for (const char* const part : {"heads", "lexical"}) {
+    const std::string name = std::string(part) + ".41-45";
+    files[std::string(part) + ".41-34359738367"] = files.at(name);
+    files.erase(name);
+  }
+  Put(files);
+  ExpectTheSameWhenOpened();
+  Add(3);
+  Save();
+  EXPECT_EQ(Names(), (std::set<std::string>{"heads", "heads.41-48", "lexical", "lexical.41-48"}));
+  ExpectTheSameWhenOpened();
+
+  // A list with the largest number of 64 bits.
+  files = FilesNow();
+  std::string& lexical = files.at("lexical");
+  const size_t last_id = lexical.size() - kTail - 56;
+  const int64_t largest = INT64_MAX;
+  std::memcpy(lexical.data() + last_id, &largest, sizeof largest);
+  lexical = WithChecksum(lexical, ListBegin(lexical) - sizeof(uint32_t));
+  Put(files);
+  ExpectTheSameWhenOpened(1);
+  Add(1);
+  Save();
+  ExpectTheSameWhenOpened();
 }
 
 TEST_F(IndexSegmentsTest, WhatIsForgottenLeavesTheFiles) {

@@ -261,6 +261,31 @@ TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
   EXPECT_EQ(memory->blocks().Pages().size(), 300U);
 }
 
+TEST(OsMemoryBesideTest, AppendsGoOnWhereACompactionWaitsForAVerify) {
+  const TemporaryFolder folder;
+  Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 19, 12);
+  Memory& memory = *filled.memory;
+  std::mt19937_64 random(20);
+  std::optional<std::jthread> compaction;
+  std::atomic<bool> is_compacted = false;
+  {
+    const HeldReader verifier([&] { EXPECT_TRUE(memory.upkeep().Verify(false)->damage.empty()); });
+    compaction.emplace([&] {
+      EXPECT_TRUE(memory.upkeep().Compact().ok());
+      is_compacted = true;
+    });
+    // Each takes the turn, which the compaction must not have.
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_TRUE(Append(memory, RandomBlock(random, 77, 4 * i, 4, "beside")).ok());
+      EXPECT_TRUE(memory.upkeep().Flush().ok());
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(is_compacted);
+  }
+  compaction->join();
+  EXPECT_EQ(memory.blocks().Infos({})->size(), 52U);
+}
+
 TEST(OsMemoryBesideTest, AppendsAndSearchesGoOnBesideAVerify) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 17, 12);

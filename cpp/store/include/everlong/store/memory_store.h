@@ -255,6 +255,8 @@ class MemoryStore {
   // of segments were given back. Writers wait, and it waits for a Verify or Export. It works on a full disk, because
   // the segments come first.
   Result<int64_t> Compact();
+  // Wait for each Verify and Export that goes on now, as Compact would.
+  void WaitForPasses();
   // For a full disk: give back the reserve and the payload of forgotten blocks. Return how many bytes of segments.
   Result<int64_t> MakeRoom();
   // Take the reserve again, where the disk has room by now.
