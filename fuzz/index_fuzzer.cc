@@ -102,11 +102,19 @@ void CheckPageVectors(const std::filesystem::path& file, everlong::index::Vector
   Result<everlong::index::PageVectors> vectors = everlong::index::PageVectors::Load(options, file);
   if (!vectors.ok()) return;
   const std::vector<int64_t> blocks = vectors->Blocks();
-  const auto found = vectors->Search(Numbers(5), kTerms, 4, [](int64_t, int32_t) { return true; });
+  everlong::index::BlockTable table(1);
+  for (const int64_t id : blocks) {
+    everlong::index::NewBlock block;
+    block.id = id;
+    block.span = {0, 1 + id % 64};  // pages, of which some vectors have others
+    if (id > 0) table.Append(block);
+  }
+  const auto every = everlong::index::PageFilter::All(table.pages());
+  const auto found = vectors->Search(Numbers(5), kTerms, 4, table, every);
   EVERLONG_CHECK(found.ok() && found->size() <= 4);
   for (const auto& page : *found) EVERLONG_CHECK(vectors->Has(page.block) && page.page >= 0);
   for (const int64_t block : blocks) vectors->Remove(block);
-  EVERLONG_CHECK(vectors->Search(Numbers(5), kTerms, 4, [](int64_t, int32_t) { return true; })->empty());
+  EVERLONG_CHECK(vectors->Search(Numbers(5), kTerms, 4, table, every)->empty());
 }
 
 // --- heads

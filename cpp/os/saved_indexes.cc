@@ -8,7 +8,7 @@
 
 #include "everlong/base/file.h"
 #include "everlong/index/index_file.h"
-#include "everlong/store/memory_store.h"
+#include "everlong/index/page_vectors.h"
 
 namespace everlong::os {
 namespace {
@@ -72,7 +72,7 @@ std::vector<BlockIds> LaterSegments(const FilePath& folder, std::string_view nam
     BlockIds ids;
     const auto first = std::from_chars(std::min(file.data() + name.size() + 1, end), end, ids.first);
     const auto last = std::from_chars(std::min(first.ptr + 1, end), end, ids.last);
-    if (last.ec == std::errc() && ids.first > 1 && ids.last >= ids.first && ids.last <= store::kLargestBlockId &&
+    if (last.ec == std::errc() && ids.first > 1 && ids.last >= ids.first && ids.last <= index::kLargestVectorBlock &&
         SegmentName(name, ids) == file) {
       segments.push_back(ids);
     }
@@ -135,7 +135,7 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   for (const CoveredBlock& block : coverage.blocks) {
     for (; here != blocks.end() && here->id < block.id; ++here) coverage.gaps = true;
     const bool known = here != blocks.end() && here->id == block.id;
-    if (block.id <= last || block.id > store::kLargestBlockId || block.begin < 0 || block.end <= block.begin ||
+    if (block.id <= last || block.id > index::kLargestVectorBlock || block.begin < 0 || block.end <= block.begin ||
         (known && !here->Is(block))) {
       return CorruptError(index::Quoted(file_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
