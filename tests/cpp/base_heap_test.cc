@@ -19,7 +19,8 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays. They are freed.
+// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays. They are freed. What
+// stays is larger, so that it never lies where another was freed, and is hardly touched.
 class FreedBlocks {
  public:
   static constexpr int64_t kBlock = 100'000;
@@ -28,7 +29,7 @@ class FreedBlocks {
     std::vector<std::unique_ptr<char[]>> freed;
     for (int64_t i = 0; i < count; ++i) {
       freed.push_back(std::make_unique<char[]>(kBlock));
-      kept_.push_back(std::make_unique<char[]>(64));
+      kept_.push_back(std::make_unique_for_overwrite<char[]>(kBlock + 4096));
       std::memset(kept_.back().get(), 7, 64);
     }
   }
