@@ -19,8 +19,8 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays. They are freed. What
-// stays is larger, so that it never lies where another was freed, and is hardly touched.
+// Blocks that the heap holds, too small for a mapping of their own, each followed by one that stays. They are freed.
+// What stays is larger, so that it never lies where another was freed, and is hardly touched.
 class FreedBlocks {
  public:
   static constexpr int64_t kBlock = 100'000;
