@@ -150,8 +150,7 @@ std::vector<uint32_t> CoarseKeys::Projected(const KeyTiles& keys, int32_t page, 
     const uint32_t* tiles = keys.keys(page, key_head);
     if (keys.storage() != KeyStorage::kBf16) {
       room.resize(static_cast<size_t>(wide.HeadWords(tokens)));
-      const auto expand = keys.storage() == KeyStorage::kInt8 ? kernel.expand_int8 : kernel.expand_e4m3;
-      expand({keys.scales(page, key_head), tiles, TilesOf(tokens), pairs}, room.data());
+      ExpandBytes(keys.storage(), {keys.scales(page, key_head), tiles, TilesOf(tokens), pairs}, room.data());
       tiles = room.data();
     }
     uint32_t* out = words.data() + key_head * narrow.HeadWords(tokens);

@@ -59,5 +59,9 @@ struct HeadsKernel {
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels();
 inline const HeadsKernel& BestHeadsKernel() { return SupportedHeadsKernels().kernels[0]; }
+// Expand keys that are kept in bytes, as expand_int8 or expand_e4m3.
+inline void ExpandBytes(KeyStorage storage, const ByteKeys& keys, uint32_t* tiles) {
+  (storage == KeyStorage::kInt8 ? BestHeadsKernel().expand_int8 : BestHeadsKernel().expand_e4m3)(keys, tiles);
+}
 
 }  // namespace everlong::index

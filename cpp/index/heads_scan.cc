@@ -42,9 +42,8 @@ class PageReader {
     const int32_t pairs = PairsOf(keys_.dim);
     const auto words = static_cast<size_t>(tiles.tiles(page) * pairs) * kTileTokens;
     if (expanded_.size() < words) expanded_.resize(words);
-    const HeadsKernel& kernel = BestHeadsKernel();
-    const auto expand = tiles.storage() == KeyStorage::kInt8 ? kernel.expand_int8 : kernel.expand_e4m3;
-    expand({tiles.scales(page, key_head), tiles.keys(page, key_head), tiles.tiles(page), pairs}, expanded_.data());
+    ExpandBytes(tiles.storage(), {tiles.scales(page, key_head), tiles.keys(page, key_head), tiles.tiles(page), pairs},
+                expanded_.data());
     page_ = page;
     key_head_ = key_head;
   }

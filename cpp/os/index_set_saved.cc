@@ -192,9 +192,12 @@ Status IndexSet::SavePart(const PartKind& kind, const Part& part) {
 }
 
 std::vector<IndexSet::Segment>::iterator IndexSet::FindSegment(const PartKind& kind, BlockIds ids) {
-  return std::ranges::find_if(segments_[std::string(kind.name)], [&](const Segment& segment) {
-    return SegmentName(kind.name, segment.ids) == SegmentName(kind.name, ids);
-  });
+  std::vector<Segment>& segments = segments_[std::string(kind.name)];
+  const auto first = [](const Segment& segment) { return segment.ids.first; };
+  const auto found = std::ranges::lower_bound(segments, ids.first, {}, first);
+  const bool is_it = found != segments.end() && found->ids.first == ids.first &&
+                     (ids.first == 1 || found->ids.last == ids.last);  // the first file's name does not say its last
+  return is_it ? found : segments.end();
 }
 
 void IndexSet::NoteForgotten(int64_t block) {
@@ -252,9 +255,10 @@ Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) {
 Status IndexSet::RemoveForgotten(IndexPart of, std::span<const CoveredBlock> covered) {
   const PartKind& kind = index::KindOf(of);
   const Part* const there = slots_[of.number].part.get();
-  for (const BlockIds ids : Files(kind)) {
+  const std::vector<BlockIds> files = Files(kind);
+  if (!files.empty()) Saved(kind.name)->RemoveUnfinished();  // of all of them
+  for (const BlockIds ids : files) {
     const SavedIndex saved = *Saved(kind.name, ids);
-    saved.RemoveUnfinished();
     if (saved.HoldsOnly(covered)) continue;
     if (kind.from_caller) {
       const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind);
