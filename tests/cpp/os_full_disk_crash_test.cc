@@ -3,14 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -57,11 +54,8 @@ std::vector<int64_t> Going() {
   return ids;
 }
 
-// Tells through the pipe which step it has behind it.
-void MakeRoom(const std::filesystem::path& folder, const SmallDisk& disk, long at, int pipe) {
-  const auto tell = [pipe](char step) {
-    if (::write(pipe, &step, 1) != 1) ::_exit(7);
-  };
+// Tells which step it has behind it.
+void MakeRoom(const std::filesystem::path& folder, const SmallDisk& disk, long at, const Tell& tell) {
   const auto memory = Memory::Open(folder, false).value();
   disk.FillUp();
   KillAfterCalls(at);
@@ -89,18 +83,9 @@ TEST(OsFullDiskCrash, WhatStaysIsWholeWhereverItDies) {
     SCOPED_TRACE("dies before call " + std::to_string(at));
     std::filesystem::remove_all(folder);
     std::filesystem::copy(before, folder, std::filesystem::copy_options::recursive);
-    int news[2];
-    ASSERT_EQ(::pipe(news), 0);
-    const pid_t child = ::fork();
-    if (child == 0) MakeRoom(folder, disk, at, news[1]);
-    ::close(news[1]);
-    std::set<char> told;
-    for (char step = 0; ::read(news[0], &step, 1) == 1;) told.insert(step);
-    ::close(news[0]);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    ASSERT_TRUE(died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+    const auto [told, has_died] = RunInChild([&](const Tell& tell) { MakeRoom(folder, disk, at, tell); });
+    died = has_died;
+    ASSERT_FALSE(HasFailure());
 
     // It may be opened on the full disk, too.
     if (at % 2 == 0) std::filesystem::remove(disk.Ballast());

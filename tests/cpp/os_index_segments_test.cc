@@ -44,6 +44,13 @@ class IndexSegmentsTest : public testing::Test {
     std::erase_if(blocks_, [id](const Block& block) { return block.id == id; });
   }
   void Save() const { ASSERT_TRUE(memory_->index().Save().ok()); }
+  // Of blocks 1 to 60, 61 to 80, and 81 to 85.
+  void AddThreeSegments() {
+    for (const int count : {60, 20, 5}) {
+      Add(count);
+      Save();
+    }
+  }
 
   // What a memory answers to a question about each of some blocks.
   static std::vector<SearchResult> AnswersOf(const Memory& memory, const std::vector<Block>& blocks) {
@@ -148,12 +155,7 @@ TEST_F(IndexSegmentsTest, WhatACrashLeavesOfAMergeIsNotLoadedAndGoes) {
 }
 
 TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
-  Add(60);
-  Save();
-  Add(20);
-  Save();
-  Add(5);
-  Save();
+  AddThreeSegments();
   ASSERT_EQ(Names().size(), 6U);
   const Files good = FilesNow();
   for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical.61-80"}) {
@@ -175,12 +177,7 @@ TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
 }
 
 TEST_F(IndexSegmentsTest, SegmentsOfOtherBlocksAreNotLoaded) {
-  Add(60);
-  Save();
-  Add(20);
-  Save();
-  Add(5);
-  Save();
+  AddThreeSegments();
   const Files good = FilesNow();
   const auto with = [&](const std::string& name, const std::string& other) {
     Files files = good;
@@ -237,12 +234,7 @@ TEST_F(IndexSegmentsTest, SegmentsAboutBlocksToComeAreWrittenAnew) {
 }
 
 TEST_F(IndexSegmentsTest, WhatIsForgottenLeavesTheFiles) {
-  Add(60);
-  Save();
-  Add(20);
-  Save();
-  Add(5);
-  Save();
+  AddThreeSegments();
   const Files before = FilesNow();
   Forget(70);
   ExpectTheSameWhenOpened();

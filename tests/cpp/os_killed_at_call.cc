@@ -1,8 +1,10 @@
 #include "os_killed_at_call.h"
 
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -71,5 +73,27 @@ void KillAfterCalls(long calls) {
   g_killed_after = calls;
 }
 long CallsMade() { return g_calls_made; }
+
+Ended RunInChild(const std::function<void(const Tell& tell)>& work) {
+  int news[2];
+  EXPECT_EQ(::pipe(news), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work([&news](int64_t number) {
+      const auto byte = static_cast<unsigned char>(number);
+      if (::write(news[1], &byte, 1) != 1) ::_exit(7);
+    });
+    ::_exit(3);
+  }
+  ::close(news[1]);
+  Ended ended;
+  for (unsigned char byte = 0; ::read(news[0], &byte, 1) == 1;) ended.told.insert(byte);
+  ::close(news[0]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  ended.died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  EXPECT_TRUE(ended.died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+  return ended;
+}
 
 }  // namespace everlong::os

@@ -1,16 +1,13 @@
 // A writer that dies at any call while it writes, merges or rewrites segments of its index: whoever opens the memory
 // finds what was acknowledged, and nothing that was forgotten.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -39,12 +36,8 @@ std::unique_ptr<Memory> Opened(const std::filesystem::path& folder) {
   return memory;
 }
 
-// Tells through the pipe which block was added (its id) or forgotten (its id and 100), once that is done.
-void Work(const std::filesystem::path& folder, const std::vector<Block>& blocks, bool with_heads, int pipe) {
-  const auto tell = [pipe](int64_t of) {
-    const auto news = static_cast<unsigned char>(of);
-    if (::write(pipe, &news, 1) != 1) ::_exit(7);
-  };
+// Tells which block was added (its id) or forgotten (its id and 100), once that is done.
+void Work(const std::filesystem::path& folder, const std::vector<Block>& blocks, bool with_heads, const Tell& tell) {
   const auto memory = with_heads ? Opened(folder) : Memory::Open(folder, false).value();
   const auto forget = [&](int64_t id) {
     if (memory->blocks().Forget(std::vector<int64_t>{id}).ok()) tell(id + 100);
@@ -109,21 +102,12 @@ TEST(OsSegmentsCrash, WhateverIsLeftOfSegmentsAnswersAsARebuiltIndex) {
       SCOPED_TRACE("dies before call " + std::to_string(at));
       std::filesystem::remove_all(folder);
       std::filesystem::copy(before, folder, std::filesystem::copy_options::recursive);
-      int news[2];
-      ASSERT_EQ(::pipe(news), 0);
-      const pid_t child = ::fork();
-      if (child == 0) {
+      const auto [told, has_died] = RunInChild([&](const Tell& tell) {
         KillAfterCalls(at);
-        Work(folder, blocks, with_heads, news[1]);
-      }
-      ::close(news[1]);
-      std::set<int64_t> told;
-      for (unsigned char of = 0; ::read(news[0], &of, 1) == 1;) told.insert(of);
-      ::close(news[0]);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-      ASSERT_TRUE(died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+        Work(folder, blocks, with_heads, tell);
+      });
+      died = has_died;
+      ASSERT_FALSE(HasFailure());
 
       std::vector<Block> live;
       {

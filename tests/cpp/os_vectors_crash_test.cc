@@ -1,10 +1,8 @@
 // Vectors that a caller computed are nowhere else: a writer that dies at any of its writes loses none that was saved.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <set>
@@ -34,11 +32,8 @@ void AddVectors(Memory& memory, int64_t first, int64_t last) {
   }
 }
 
-// Tells through the pipe which step it has behind it.
-void Work(const std::filesystem::path& folder, bool has_encoder, int pipe) {
-  const auto tell = [pipe](char step) {
-    if (::write(pipe, &step, 1) != 1) ::_exit(7);
-  };
+// Tells which step it has behind it.
+void Work(const std::filesystem::path& folder, bool has_encoder, const Tell& tell) {
   const auto memory = Memory::Open(folder, false).value();
   if (has_encoder) {
     if (!memory->index().SetPageVectors(kEncoder).ok()) ::_exit(6);
@@ -66,21 +61,12 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
       SCOPED_TRACE("dies before call " + std::to_string(at));
       std::filesystem::remove_all(folder);
       std::filesystem::copy(before, folder, std::filesystem::copy_options::recursive);
-      int news[2];
-      ASSERT_EQ(::pipe(news), 0);
-      const pid_t child = ::fork();
-      if (child == 0) {
+      const auto [told, has_died] = RunInChild([&](const Tell& tell) {
         KillAfterCalls(at);
-        Work(folder, has_encoder, news[1]);
-      }
-      ::close(news[1]);
-      std::set<char> told;
-      for (char step = 0; ::read(news[0], &step, 1) == 1;) told.insert(step);
-      ::close(news[0]);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-      ASSERT_TRUE(died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+        Work(folder, has_encoder, tell);
+      });
+      died = has_died;
+      ASSERT_FALSE(HasFailure());
 
       const auto memory = Memory::Open(folder, false).value();
       ASSERT_TRUE(memory->index().SetPageVectors(kEncoder).ok());
