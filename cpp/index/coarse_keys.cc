@@ -1,17 +1,21 @@
 #include "coarse_keys.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
 #include "everlong/base/parallel_for.h"
-#include "heads_kernel.h"
+#include "heads_kernel.h"  // ExpandBytes
 
 namespace everlong::index {
 namespace {
 
 constexpr int32_t kSamplePages = 1024;
-constexpr int32_t kPagesAtOnce = 4096;  // projected into one buffer, by several threads
+constexpr int32_t kPagesAtOnce = 4096;  // encoded by several threads
+// The codes reach so many standard deviations to both sides of the mean; keys beyond get the last code.
+constexpr double kReach = 2.5;
+constexpr float kLeastReach = 1e-30F;
 
 // The covariance [D, D] of vectors [n, D], as sums while the vectors come in.
 class Covariance {
@@ -30,11 +34,20 @@ class Covariance {
     }
   }
 
+  [[nodiscard]] std::vector<double> mean() const {
+    std::vector<double> mean(mean_);
+    for (double& value : mean) value /= std::max(count_, 1.0);
+    return mean;
+  }
+
+  // Divided by the number of vectors.
   [[nodiscard]] std::vector<double> matrix() const {
     std::vector<double> matrix(products_);
     if (count_ == 0) return matrix;
     for (size_t i = 0; i < dim_; ++i) {
-      for (size_t j = 0; j < dim_; ++j) matrix[i * dim_ + j] -= mean_[i] * mean_[j] / count_;
+      for (size_t j = 0; j < dim_; ++j) {
+        matrix[i * dim_ + j] = (matrix[i * dim_ + j] - mean_[i] * mean_[j] / count_) / count_;
+      }
     }
     return matrix;
   }
@@ -98,15 +111,21 @@ std::vector<double> Eigenvectors(std::vector<double> a, size_t n) {
 
 }  // namespace
 
-CoarseKeys::CoarseKeys(int32_t key_heads, int32_t head_dim)
-    : key_heads_(key_heads), head_dim_(head_dim), tiles_(key_heads, DimsOf(head_dim)) {}
+CoarseKeys::CoarseKeys(int32_t key_heads, int32_t head_dim) : key_heads_(key_heads), head_dim_(head_dim) {}
 
-void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages) {
+CoarseAxes CoarseKeys::Empty() const {
+  const auto heads = static_cast<size_t>(key_heads_);
+  const size_t dims = heads * static_cast<size_t>(DimsOf(head_dim_));
+  return {std::vector<float>(heads * AxesSize()), std::vector<float>(dims), std::vector<float>(dims)};
+}
+
+bool CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages) {
   EVERLONG_CHECK(!learned());
   const auto dim = static_cast<size_t>(head_dim_);
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
-  axes_.resize(static_cast<size_t>(key_heads_) * AxesSize());
+  CoarseAxes learned = Empty();
   const int32_t step = std::max(1, pages / kSamplePages);
+  std::atomic<bool> are_numbers = true;
   ParallelFor(0, key_heads_, 1, [&](int64_t first, int64_t last) {
     std::vector<float> page_keys;
     for (auto key_head = static_cast<int32_t>(first); key_head < last; ++key_head) {
@@ -117,35 +136,81 @@ void CoarseKeys::Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks,
         keys.Decode(page, key_head, page_keys);
         covariance.Add(std::span(page_keys).subspan(static_cast<size_t>(sinks[page]) * dim));
       }
-      const std::vector<double> vectors = Eigenvectors(covariance.matrix(), dim);
-      float* const axes = axes_.data() + static_cast<size_t>(key_head) * AxesSize();
-      for (size_t i = 0; i < dim; ++i) {
-        for (size_t axis = 0; axis < std::min(dim, dims); ++axis) {
-          axes[i * dims + axis] = static_cast<float>(vectors[axis * dim + i]);
+      const std::vector<double> mean = covariance.mean();
+      const std::vector<double> matrix = covariance.matrix();
+      if (!std::ranges::all_of(matrix, [](double value) { return std::isfinite(value); })) {
+        are_numbers = false;
+        continue;
+      }
+      const std::vector<double> vectors = Eigenvectors(matrix, dim);
+      float* const axes = learned.axes.data() + static_cast<size_t>(key_head) * AxesSize();
+      for (size_t axis = 0; axis < dims; ++axis) {
+        double middle = 0;
+        double variance = 0;
+        for (size_t i = 0; i < dim && axis < dim; ++i) {
+          const double* const vector = vectors.data() + axis * dim;
+          axes[i * dims + axis] = static_cast<float>(vector[i]);
+          middle += vector[i] * mean[i];
+          for (size_t j = 0; j < dim; ++j) variance += vector[i] * vector[j] * matrix[i * dim + j];
         }
+        // Where all keys are the same, any step will do.
+        const double reach = std::max(kReach * std::sqrt(std::max(variance, 0.0)), double{kLeastReach});
+        const size_t at = static_cast<size_t>(key_head) * dims + axis;
+        learned.least[at] = static_cast<float>(middle - reach);
+        learned.steps[at] = static_cast<float>(2 * reach / kLargestCode);
       }
     }
   });
+  if (!are_numbers) return false;
+  axes_ = std::move(learned);
+  Prepare();
+  return true;
+}
+
+bool CoarseKeys::Use(CoarseAxes axes) {
+  const CoarseAxes shape = Empty();
+  if (axes.axes.size() != shape.axes.size() || axes.least.size() != shape.least.size() ||
+      axes.steps.size() != shape.steps.size()) {
+    return false;
+  }
+  const auto finite = [](std::span<const float> values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  };
+  const bool usable = finite(axes.axes) && finite(axes.least) && finite(axes.steps) &&
+                      std::ranges::all_of(axes.steps, [](float step) { return step >= kLeastReach / kLargestCode; });
+  if (!usable) return false;
+  axes_ = std::move(axes);
+  Prepare();
+  return true;
+}
+
+void CoarseKeys::Prepare() {
+  const auto dims = static_cast<size_t>(DimsOf(head_dim_));
+  scaled_axes_ = axes_.axes;
+  for (size_t at = 0; at < scaled_axes_.size(); ++at) {
+    scaled_axes_[at] /= axes_.steps[at / AxesSize() * dims + at % dims];
+  }
+  offsets_.resize(axes_.least.size());
+  for (size_t at = 0; at < offsets_.size(); ++at) offsets_[at] = 0.5F - axes_.least[at] / axes_.steps[at];
 }
 
 void CoarseKeys::Project(int32_t key_head, std::span<const float> query, std::span<float> out) const {
   const auto dims = static_cast<size_t>(DimsOf(head_dim_));
-  const float* axes = AxesOf(key_head);
+  const float* axes = axes_.axes.data() + static_cast<size_t>(key_head) * AxesSize();
   std::ranges::fill(out, 0.0F);
   for (const float value : query) {
     for (size_t axis = 0; axis < dims; ++axis) out[axis] += value * axes[axis];
     axes += dims;
   }
+  for (size_t axis = 0; axis < dims; ++axis) out[axis] *= axes_.steps[static_cast<size_t>(key_head) * dims + axis];
 }
 
-std::vector<uint32_t> CoarseKeys::Projected(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room) const {
+void CoarseKeys::Encode(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room, uint32_t* out) const {
   const int32_t tokens = keys.tokens(page);
-  std::vector<uint32_t> words(tokens == 0 ? 0 : tiles_.PageWords(tokens));
-  if (words.empty()) return words;
-  const HeadsKernel& kernel = BestHeadsKernel();
+  const CoarseKernel& kernel = BestCoarseKernel();
   const int32_t pairs = PairsOf(head_dim_);
   const KeyLayout wide{KeyStorage::kBf16, head_dim_};
-  const KeyLayout narrow{KeyStorage::kBf16, DimsOf(head_dim_)};
+  const auto dims = static_cast<size_t>(DimsOf(head_dim_));
   for (int32_t key_head = 0; key_head < key_heads_; ++key_head) {
     const uint32_t* tiles = keys.keys(page, key_head);
     if (keys.storage() != KeyStorage::kBf16) {
@@ -153,41 +218,45 @@ std::vector<uint32_t> CoarseKeys::Projected(const KeyTiles& keys, int32_t page, 
       ExpandBytes(keys.storage(), {keys.scales(page, key_head), tiles, TilesOf(tokens), pairs}, room.data());
       tiles = room.data();
     }
-    uint32_t* out = words.data() + key_head * narrow.HeadWords(tokens);
+    const float* const axes = scaled_axes_.data() + static_cast<size_t>(key_head) * AxesSize();
+    const float* const offsets = offsets_.data() + static_cast<size_t>(key_head) * dims;
     for (int32_t tile = 0; tile < TilesOf(tokens); ++tile) {
-      kernel.project(tiles, pairs, AxesOf(key_head), narrow.head_dim, out);
+      kernel.encode(tiles, pairs, axes, offsets, token_words(), out);
       tiles += wide.TileWords();
-      out += narrow.TileWords();
+      out += token_words() * kTileTokens;
     }
   }
-  return words;
 }
 
-bool CoarseKeys::Follow(const KeyTiles& keys) {
+void CoarseKeys::Follow(const KeyTiles& keys) {
   EVERLONG_CHECK(learned());
-  while (tiles_.pages() < keys.pages()) {
-    const int32_t begin = tiles_.pages();
+  std::vector<uint32_t*> words;
+  while (pages() < keys.pages()) {
+    const int32_t begin = pages();
     const int32_t count = std::min(kPagesAtOnce, keys.pages() - begin);
-    std::vector<std::vector<uint32_t>> projected(static_cast<size_t>(count));
+    words.assign(static_cast<size_t>(count), nullptr);
+    for (int32_t at = 0; at < count; ++at) {
+      const size_t size = PageWords(keys.tokens(begin + at));
+      if (size > 0) words[static_cast<size_t>(at)] = room_.Reserve(size);
+    }
     ParallelFor(0, count, 16, [&](int64_t first, int64_t last) {
       std::vector<uint32_t> room;
       for (int64_t at = first; at < last; ++at) {
-        projected[static_cast<size_t>(at)] = Projected(keys, begin + static_cast<int32_t>(at), room);
+        Encode(keys, begin + static_cast<int32_t>(at), room, words[static_cast<size_t>(at)]);
       }
     });
-    for (int32_t at = 0; at < count; ++at) {
-      const int32_t tokens = keys.tokens(begin + at);
-      if (tokens == 0) {
-        tiles_.AddEmpty();
-        continue;
-      }
-      if (!tiles_.AreKeys(projected[static_cast<size_t>(at)], tokens)) return false;
-      tiles_.AddWords(projected[static_cast<size_t>(at)], tokens);
-    }
+    for (uint32_t* const page : words) pages_.push_back(page);
   }
-  return true;
 }
 
-int64_t CoarseKeys::bytes() const { return tiles_.bytes() + static_cast<int64_t>(axes_.capacity() * sizeof(float)); }
+void CoarseKeys::Forget(int32_t page, int32_t tokens) {
+  if (tokens > 0) room_.Release({pages_[page], PageWords(tokens)});
+  pages_[page] = nullptr;
+}
+
+int64_t CoarseKeys::bytes() const {
+  const size_t floats = axes_.axes.size() + scaled_axes_.size() + 2 * axes_.least.size() + offsets_.size();
+  return room_.bytes() + pages_.bytes() + static_cast<int64_t>(floats * sizeof(float));
+}
 
 }  // namespace everlong::index

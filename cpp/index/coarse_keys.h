@@ -1,4 +1,5 @@
-// The second level of HeadsIndex: every key along the few directions in which the keys of its head differ most.
+// The second level of HeadsIndex: every key in four bits along the few directions in which the keys of its head differ
+// most.
 //
 // A score is q . k. With orthonormal axes A [d, D], (A q) . (A k) is the score along those axes. The rest has two
 // parts. One is the same for all keys, so a softmax does not see it. The other is as small as the keys' differences
@@ -7,53 +8,89 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "coarse_kernel.h"
+#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "key_tiles.h"
+#include "page_room.h"
 
 namespace everlong::index {
 
-// Threads are as for HeadsIndex. Call nothing else before Learn.
+// What a key head's codes mean: along axis a, code c is the number least[a] + c * steps[a]. Tables of all key heads.
+struct CoarseAxes {
+  std::vector<float> axes;   // [key_heads][2 * PairsOf(D)][dims]; zeros past an odd D
+  std::vector<float> least;  // [key_heads][dims]
+  std::vector<float> steps;  // [key_heads][dims], above 0
+  bool operator==(const CoarseAxes&) const = default;
+};
+
+// Threads are as for HeadsIndex. Call nothing but learned and bytes before Learn or Use.
 class CoarseKeys {
  public:
   CoarseKeys(int32_t key_heads, int32_t head_dim);
 
-  // Return how many directions are kept: three eighths of D, an even number. On SmolLM2's retrieval heads (D = 64),
-  // rank pages by their largest score along 24 directions. Then all of the exact 16 best pages are among the best
-  // twentieth of 2,151 (docs/lab/measured/indexes.md).
+  // Return how many directions are kept: three eighths of D, filled up to whole words of codes. On SmolLM2's retrieval
+  // heads (D = 64) 24 directions serve, and 16 do not (docs/lab/measured/indexes.md).
   [[nodiscard]] static constexpr int32_t DimsOf(int32_t head_dim) {
-    return head_dim < 4 ? 2 : (head_dim * 3 / 8 + 1) / 2 * 2;
+    return (head_dim * 3 / 8 + kWordAxes - 1) / kWordAxes * kWordAxes + (head_dim < 3 ? kWordAxes : 0);
   }
 
   // Find the axes from pages spread over the first `pages` of `keys`, without their first sinks [pages] tokens. Once.
-  void Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages);
-  [[nodiscard]] bool learned() const { return !axes_.empty(); }
-  // Take in the pages of `keys` that are not here yet, after Learn. Return false where a key along its axes is not a
-  // finite bf16; no key of 1e18 or less is such. This object must not be used after that.
-  [[nodiscard]] bool Follow(const KeyTiles& keys);
-  // Forget a page, as KeyTiles::Forget.
-  void Forget(int32_t page) { tiles_.Forget(page); }
+  // Return false, and learn nothing, where a key is not a number.
+  [[nodiscard]] bool Learn(const KeyTiles& keys, const StableVector<int32_t>& sinks, int32_t pages);
+  // Use the axes of another CoarseKeys of this shape instead; false if they are not of this shape.
+  [[nodiscard]] bool Use(CoarseAxes axes);
+  [[nodiscard]] bool learned() const { return !axes_.axes.empty(); }
+  [[nodiscard]] const CoarseAxes& axes() const { return axes_; }
+  // Return zeros in the shape of axes().
+  [[nodiscard]] CoarseAxes Empty() const;
 
-  // Set out [DimsOf(D)] to a query [D] along the axes of a key head.
+  // Take in the pages of `keys` that are not here yet.
+  void Follow(const KeyTiles& keys);
+  // Take in the next page, of so many tokens, as words() of a CoarseKeys with these axes returned it. It lies in a
+  // mapping that Keep gets, or got. Any words will do.
+  void AddMapped(std::span<uint32_t> words) { pages_.push_back(words.data()); }
+  void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
+  // Forget a page that has so many tokens, as KeyTiles::Forget.
+  void Forget(int32_t page, int32_t tokens);
+
+  [[nodiscard]] int32_t pages() const { return pages_.size(); }
+  [[nodiscard]] size_t PageWords(int32_t tokens) const { return static_cast<size_t>(key_heads_) * HeadWords(tokens); }
+  // Return the codes of a page of so many tokens, of one key head after the other.
+  [[nodiscard]] std::span<const uint32_t> words(int32_t page, int32_t tokens) const {
+    return {pages_[page], PageWords(tokens)};
+  }
+  // Return the codes [tiles][words][kTileTokens] of a page of so many tokens, at least one.
+  [[nodiscard]] const uint32_t* tiles(int32_t page, int32_t tokens, int32_t key_head) const {
+    return pages_[page] + static_cast<size_t>(key_head) * HeadWords(tokens);
+  }
+  // Return how many words a token has.
+  [[nodiscard]] int32_t token_words() const { return DimsOf(head_dim_) / kWordAxes; }
+  // Set out [DimsOf(D)] to what a code of 1 adds to the score of a query [D], along each axis of a key head.
   void Project(int32_t key_head, std::span<const float> query, std::span<float> out) const;
-  [[nodiscard]] const KeyTiles& tiles() const { return tiles_; }
   [[nodiscard]] int64_t bytes() const;
 
  private:
-  int32_t key_heads_;
-  int32_t head_dim_;
-  // Return the words of a page along the axes, as `tiles_` has them. `room` is for keys in bytes.
-  [[nodiscard]] std::vector<uint32_t> Projected(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room) const;
-  // Return the axes of a key head: [2 * PairsOf(D)][dims].
-  [[nodiscard]] const float* AxesOf(int32_t key_head) const {
-    return axes_.data() + static_cast<size_t>(key_head) * AxesSize();
+  [[nodiscard]] size_t HeadWords(int32_t tokens) const {
+    return static_cast<size_t>(TilesOf(tokens)) * static_cast<size_t>(token_words() * kTileTokens);
   }
   [[nodiscard]] size_t AxesSize() const { return 2 * static_cast<size_t>(PairsOf(head_dim_) * DimsOf(head_dim_)); }
+  // Make of axes_ what the kernel takes.
+  void Prepare();
+  // Write the codes of a page. `room` is for keys in bytes.
+  void Encode(const KeyTiles& keys, int32_t page, std::vector<uint32_t>& room, uint32_t* out) const;
 
-  std::vector<float> axes_;  // of every key head; zeros past an odd D
-  KeyTiles tiles_;
+  int32_t key_heads_;
+  int32_t head_dim_;
+  CoarseAxes axes_;
+  std::vector<float> scaled_axes_;  // axes_.axes / steps
+  std::vector<float> offsets_;      // 0.5 - least / steps: it rounds to the nearest code
+  PageRoom room_;
+  StableVector<uint32_t*> pages_;  // none of an empty page
 };
 
 }  // namespace everlong::index

@@ -18,9 +18,10 @@ namespace {
 
 // A pass keeps a sum for every page and row, so longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
-// The share of the pages that the coarse level leaves to be scored exactly, and the fewest.
-constexpr size_t kSurvivorShare = 10;
+// The share of the pages that the coarse level leaves to be scored exactly, the fewest and the most.
+constexpr size_t kSurvivorShare = 20;
 constexpr size_t kFewestSurvivors = 64;
+constexpr size_t kMostSurvivors = 16'384;
 // How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.
 constexpr size_t kWidened = 128;
 // Longer keys have no coarse level: their values along its axes might overflow.
@@ -29,12 +30,14 @@ constexpr double kLongestCoarse = 1e18;
 std::string MagicOf(KeyStorage keys) {
   std::string magic("everlong heads ");
   if (keys != KeyStorage::kBf16) magic.append(NameOf(keys)).append(" ");
-  return magic.append("1\n");
+  return magic.append("2\n");
 }
 struct Header {
   int32_t head_dim = 0;
   int32_t heads = 0;
   int64_t pages = 0;
+  int32_t has_coarse = 0;  // 0 or 1
+  int32_t zero = 0;
 };
 struct PageHeader {
   int32_t tokens = 0;
@@ -115,9 +118,10 @@ void HeadsIndex::FollowCoarse() {
   has_no_coarse_ = std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; });
   if (!has_no_coarse_) {
     if (coarse_ == nullptr) coarse_ = std::make_unique<CoarseKeys>(static_cast<int32_t>(key_heads_.size()), head_dim_);
-    // Learn from the pages that were there when it first could. So a loaded index answers as the open one did.
-    if (!coarse_->learned()) coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
-    has_no_coarse_ = !coarse_->Follow(keys_);  // only a file can give keys that are longer than it says
+    // Only a file can give keys that are no numbers.
+    has_no_coarse_ =
+        !coarse_->learned() && !coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
+    if (!has_no_coarse_) coarse_->Follow(keys_);
   }
   // Searches score every page until all of this is there. The object itself stays, because they may be using it.
   searched_coarse_->store(has_no_coarse_ ? nullptr : coarse_.get());
@@ -135,7 +139,7 @@ void HeadsIndex::SkipTo(int32_t page) {
 void HeadsIndex::Forget(int32_t page) {
   if (page >= pages()) return;
   if (mirror_ != nullptr) mirror_->Forget(keys_, page);
-  if (coarse_ != nullptr && page < coarse_->tiles().pages()) coarse_->Forget(page);  // it may have stopped before
+  if (coarse_ != nullptr && page < coarse_->pages()) coarse_->Forget(page, keys_.tokens(page));  // it may have stopped
   keys_.Forget(page);
   page_sinks_[page] = 0;
 }
@@ -169,7 +173,7 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
       for (size_t token = 0; token < weights.size(); ++token) {
         if (weights[token] == 0) continue;
         if (row == kBlockRows) {
-          blocks.push_back({key_head, QueryRows(head_dim_), QueryRows(CoarseKeys::DimsOf(head_dim_))});
+          blocks.push_back({key_head, QueryRows(head_dim_), CoarseRows(CoarseKeys::DimsOf(head_dim_))});
           row = 0;
         }
         RowBlock& block = blocks.back();
@@ -218,7 +222,7 @@ PageFilter HeadsIndex::ScoredPages(const PageFilter& filter) const {
 std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const {
   std::vector<float> mass(static_cast<size_t>(scored.size()), 0.0F);
   if (mass.empty()) return mass;
-  const ScannedKeys keys = {keys_, head_dim_, Level::kExact, page_sinks_};
+  const ScannedKeys keys = {keys_, head_dim_, page_sinks_};
   for (const std::span<const RowBlock> pass : Passes(blocks, scored.size())) {
     const HeadsScan scan(keys, pass, scored, ReferencesOf(keys, pass, scored));
     scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
@@ -229,7 +233,7 @@ std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const Pa
 HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
                                                   const CoarseKeys& coarse_keys, const Beside& beside) const {
   const PagePositions scored(pages);
-  const ScannedKeys coarse = {coarse_keys.tiles(), CoarseKeys::DimsOf(head_dim_), Level::kCoarse, page_sinks_};
+  const ScannedKeys coarse = {keys_, head_dim_, page_sinks_, &coarse_keys};
   const auto passes = Passes(blocks, scored.size());
   std::vector<std::vector<float>> references;
   std::vector<std::vector<double>> totals;
@@ -244,7 +248,7 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   hits.reserve(mass.size());
   scored.ForEach(0, scored.size(),
                  [&](int32_t position, int32_t page) { hits.push_back({page, mass[static_cast<size_t>(position)]}); });
-  KeepBestFirst(hits, std::max(mass.size() / kSurvivorShare, kFewestSurvivors),
+  KeepBestFirst(hits, std::clamp(mass.size() / kSurvivorShare, kFewestSurvivors, kMostSurvivors),
                 [](const Hit& hit) { return hit.page; });
   std::vector<int32_t> chosen;
   for (const Hit& hit : hits) chosen.push_back(hit.page);
@@ -263,7 +267,7 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   const PagePositions survivors(left.pages);
 
   left.mass.resize(chosen.size(), 0.0F);
-  const ScannedKeys exact = {keys_, head_dim_, Level::kExact, page_sinks_};
+  const ScannedKeys exact = {keys_, head_dim_, page_sinks_};
   for (size_t at = 0; at < passes.size(); ++at) {
     // The part of a row's softmax outside the survivors is known only from the coarse level.
     std::vector<double> shares(totals[at].size());
@@ -283,7 +287,7 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
   PageFilter pages = ScoredPages(filter);
   const CoarseKeys* coarse = searched_coarse_->load();
   if (pages.Count() < coarse_from_ || std::cmp_less_equal(pages.Count(), kFewestSurvivors) ||
-      (coarse != nullptr && pages.Range().last > coarse->tiles().pages())) {
+      (coarse != nullptr && pages.Range().last > coarse->pages())) {
     coarse = nullptr;
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights, coarse));
@@ -308,12 +312,33 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
 
 Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
-  writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept)});
+  const bool has_coarse = coarse_ != nullptr && (kept.empty() || kept.back() < coarse_->pages());
+  writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept), has_coarse ? 1 : 0});
   writer.WriteAll(std::span(heads_));
   writer.WriteAll(std::span<const double>(keys_.longest()));
   for (const int32_t page : kept) writer.WriteValue(PageHeader{keys_.tokens(page), page_sinks_[page]});
+  if (has_coarse) {
+    const CoarseAxes& axes = coarse_->axes();
+    for (const std::vector<float>* table : {&axes.axes, &axes.least, &axes.steps}) writer.WriteAll(std::span(*table));
+  }
+  writer.Align(kCacheLine);
+  for (const int32_t page : kept) {
+    if (has_coarse) writer.WriteAll(coarse_->words(page, keys_.tokens(page)));
+  }
   for (const int32_t page : kept) writer.WriteAll(keys_.words(page));
   return writer.Commit();
+}
+
+Result<bool> HeadsIndex::LoadAxes(IndexFileReader& reader) {
+  CoarseKeys made(static_cast<int32_t>(key_heads_.size()), head_dim_);
+  CoarseAxes axes = made.Empty();
+  for (std::vector<float>* table : {&axes.axes, &axes.least, &axes.steps}) {
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(*table)));
+  }
+  if (!made.Use(std::move(axes))) return reader.Corrupt("an axis of its keys is out of range");
+  if (coarse_ != nullptr) return coarse_->axes() == made.axes();
+  coarse_ = std::make_unique<CoarseKeys>(std::move(made));
+  return true;
 }
 
 Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals) {
@@ -333,25 +358,40 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> headers(ordinals.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(headers)));
-  std::vector<uint32_t> words;
+  const bool in_range = std::ranges::all_of(
+      headers, [](const PageHeader& page) { return page.tokens >= 1 && page.sinks >= 0 && page.sinks <= page.tokens; });
+  if (!in_range) return reader.Corrupt("a page out of range");
+  bool uses_coarse = false;
+  if (header.has_coarse != 0) {
+    EVERLONG_ASSIGN_OR_RETURN(uses_coarse, LoadAxes(reader));
+  }
+  EVERLONG_RETURN_IF_ERROR(reader.Align(kCacheLine));
+  std::vector<std::span<uint32_t>> codes(headers.size());
+  const CoarseKeys shape(static_cast<int32_t>(key_heads_.size()), head_dim_);
+  for (size_t page = 0; page < headers.size() && header.has_coarse != 0; ++page) {
+    EVERLONG_ASSIGN_OR_RETURN(codes[page], reader.ReadMapped<uint32_t>(shape.PageWords(headers[page].tokens)));
+  }
+  if (uses_coarse) coarse_->Follow(keys_);  // of older files without codes
   for (size_t page = 0; page < headers.size(); ++page) {
     const auto [tokens, sinks] = headers[page];
-    if (tokens < 1 || sinks < 0 || sinks > tokens) return reader.Corrupt("a page out of range");
-    const size_t count = keys_.PageWords(tokens);
-    if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
-    words.resize(count);
-    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!keys_.AreKeys(words, tokens)) return reader.Corrupt("a key is not a number");
+    EVERLONG_ASSIGN_OR_RETURN(const std::span<uint32_t> words, reader.ReadMapped<uint32_t>(keys_.PageWords(tokens)));
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= pages());
     while (pages() < ordinals[page]) {
       keys_.AddEmpty();
       page_sinks_.push_back(0);
     }
-    keys_.AddWords(words, tokens);
+    if (uses_coarse) {
+      coarse_->Follow(keys_);
+      coarse_->AddMapped(codes[page]);
+    }
+    keys_.AddMapped(words, tokens);
     page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
+  const auto mapping = std::make_shared<FileMapping>(reader.TakeMapping());
+  keys_.Keep(mapping);
+  if (uses_coarse) coarse_->Keep(mapping);
   keys_.AddLongest(longest);
   FollowKeys();
   return OkStatus();

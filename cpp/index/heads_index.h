@@ -28,7 +28,8 @@ struct RowBlock;
 // One thread at a time adds and forgets. Searches run beside it, over pages that were there before they began and are
 // not forgotten while they run (Part). Keys take key_heads * D * 2 bytes a token in bf16, and half of that in int8 and
 // e4m3. These also have a scale of key_heads * D * 4 bytes a page. Pages are padded to a multiple of 32 tokens. From
-// `coarse_from` pages the index takes three eighths of the size in bf16 more.
+// `coarse_from` pages the index takes 3/32 of the size in bf16 more (coarse_keys.h). What was loaded is mapped from its
+// file, and takes only RAM that the system can take back.
 class HeadsIndex {
  public:
   HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options = {});
@@ -57,8 +58,8 @@ class HeadsIndex {
   // on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
   //
   // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses
-  // a tenth of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's softmax is
-  // taken from the coarse scores. A device scores every page exactly.
+  // a twentieth of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's
+  // softmax is taken from the coarse scores. A device scores every page exactly.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
@@ -96,6 +97,8 @@ class HeadsIndex {
   };
   [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
                                           const CoarseKeys& coarse, const Beside& beside) const;
+  // Read the axes of a file's codes. Return whether they are those of coarse_, which takes them if it has none.
+  Result<bool> LoadAxes(IndexFileReader& reader);
   // Bring the device, and the coarse level where there is to be one, up to date with the keys.
   void FollowKeys();
   void FollowCoarse();
@@ -108,7 +111,7 @@ class HeadsIndex {
   KeyTiles keys_;
   StableVector<int32_t> page_sinks_;    // [pages]
   std::unique_ptr<CoarseKeys> coarse_;  // none before there are `coarse_from` pages
-  bool has_no_coarse_ = false;          // some key along its axes is not a number
+  bool has_no_coarse_ = false;          // some key is so long that its values along the axes may overflow
   // What searches use: coarse_ once it has every page, or nothing. It is behind a pointer because the index moves.
   std::unique_ptr<std::atomic<const CoarseKeys*>> searched_coarse_;
   std::unique_ptr<HeadsMirror> mirror_;  // none without a device

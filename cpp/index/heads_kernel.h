@@ -47,14 +47,11 @@ struct HeadsKernel {
   // sums [kBlockRows]: of 2^(score - reference), reference [kBlockRows], to 3e-6 relative. A score more than 126 below
   // its reference counts nothing. Scores are at most 100 above it.
   void (*page_sums)(const PageKeys& page, const QueryRows& rows, const float* reference, float* sums);
-  // peaks [kBlockRows]: 2^(a row's largest score in the page - reference), as in page_sums.
-  void (*page_peaks)(const PageKeys& page, const QueryRows& rows, const float* reference, float* peaks);
+  // powers [kBlockRows]: 2^(score - reference), as in page_sums. scores [kBlockRows].
+  void (*powers)(const float* scores, const float* reference, float* powers);
   // tiles [tile_count][pairs][kTileTokens] of PageKeys: the result of KeyTiles::Decode of int8 and of e4m3, to the bit.
   void (*expand_int8)(const ByteKeys& keys, uint32_t* tiles);
   void (*expand_e4m3)(const ByteKeys& keys, uint32_t* tiles);
-  // out [dims / 2][kTileTokens], words of bf16 pairs: the keys of a tile [pairs][kTileTokens] along axes
-  // [2 * pairs][dims]. `dims` is even.
-  void (*project)(const uint32_t* tile, int32_t pairs, const float* axes, int32_t dims, uint32_t* out);
 };
 
 const KernelTable<HeadsKernel>& SupportedHeadsKernels();

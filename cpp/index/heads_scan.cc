@@ -21,10 +21,37 @@ PageRun ChunkAt(int64_t chunk, int32_t count) {
 // A score may lie so far above its reference. 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
 
-// The keys of a page as the kernels read them. Keys in bytes are expanded once for all blocks of a key head in a row.
-class PageReader {
+// Scores pages for one thread. Keys in bytes are expanded once for all blocks of a key head in a row.
+class PageScorer {
  public:
-  explicit PageReader(const ScannedKeys& keys) : keys_(keys) {}
+  explicit PageScorer(const ScannedKeys& keys) : keys_(keys) {}
+
+  // maxima [kBlockRows]
+  void Maxima(int32_t page, const RowBlock& block, float* maxima) {
+    if (keys_.coarse != nullptr) {
+      coarse_.page_maxima(Codes(page, block.key_head), block.coarse_rows, maxima);
+    } else {
+      exact_.page_maxima(Read(page, block.key_head), block.rows, maxima);
+    }
+  }
+
+  // sums [kBlockRows], of what a pass computes (ScannedKeys), relative to `references` [kBlockRows].
+  void Sums(int32_t page, const RowBlock& block, const float* references, float* sums) {
+    if (keys_.coarse != nullptr) {
+      float maxima[kBlockRows];
+      Maxima(page, block, maxima);
+      exact_.powers(maxima, references, sums);
+    } else {
+      exact_.page_sums(Read(page, block.key_head), block.rows, references, sums);
+    }
+  }
+
+ private:
+  [[nodiscard]] CoarsePage Codes(int32_t page, int32_t key_head) const {
+    const int32_t tokens = keys_.tiles.tokens(page);
+    const CoarseKeys& coarse = *keys_.coarse;
+    return {coarse.tiles(page, tokens, key_head), coarse.token_words(), keys_.sinks[page], tokens};
+  }
 
   PageKeys Read(int32_t page, int32_t key_head) {
     const KeyTiles& tiles = keys_.tiles;
@@ -36,7 +63,6 @@ class PageReader {
     return {words, PairsOf(keys_.dim), keys_.sinks[page], tiles.tokens(page)};
   }
 
- private:
   void Expand(int32_t page, int32_t key_head) {
     const KeyTiles& tiles = keys_.tiles;
     const int32_t pairs = PairsOf(keys_.dim);
@@ -49,31 +75,28 @@ class PageReader {
   }
 
   const ScannedKeys& keys_;
+  const HeadsKernel& exact_ = BestHeadsKernel();
+  const CoarseKernel& coarse_ = BestCoarseKernel();
   CacheLineVector<uint32_t> expanded_;  // of page_ and key_head_
   int32_t page_ = -1;
   int32_t key_head_ = -1;
 };
 
-const QueryRows& RowsOf(const ScannedKeys& keys, const RowBlock& block) {
-  return keys.level == Level::kExact ? block.rows : block.coarse_rows;
-}
-
 // Return every row's largest score over the first `count` pages.
 std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
                           int32_t count) {
-  const HeadsKernel& kernel = BestHeadsKernel();
   const size_t rows = blocks.size() * kBlockRows;
   const int64_t chunks = ChunksOf(count);
   std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    PageReader reader(keys);
+    PageScorer scorer(keys);
     float maxima[kBlockRows];
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
       const auto [first, last] = ChunkAt(chunk, count);
       pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) {
         for (size_t block = 0; block < blocks.size(); ++block) {
-          kernel.page_maxima(reader.Read(page, blocks[block].key_head), RowsOf(keys, blocks[block]), maxima);
+          scorer.Maxima(page, blocks[block], maxima);
           float* const out = of_chunk + block * kBlockRows;
           for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
         }
@@ -92,7 +115,9 @@ std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBloc
   std::vector<float> references = Maxima(keys, blocks, pages, std::min(pages.size(), kChunkPages));
   for (size_t block = 0; block < blocks.size(); ++block) {
     for (size_t row = 0; row < kBlockRows; ++row) {
-      if (blocks[block].bounds[row] - references[block * kBlockRows + row] > kMostAbove) {
+      const double bound = keys.coarse == nullptr ? blocks[block].bounds[row]
+                                                  : blocks[block].coarse_rows.bound(static_cast<int32_t>(row));
+      if (bound - references[block * kBlockRows + row] > kMostAbove) {
         return Maxima(keys, blocks, pages, pages.size());
       }
     }
@@ -103,22 +128,19 @@ std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBloc
 HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
                      std::span<const float> references)
     : blocks_(blocks), pages_(pages.size()) {
-  const HeadsKernel& kernel = BestHeadsKernel();
-  const auto score = keys.level == Level::kExact ? kernel.page_sums : kernel.page_peaks;
   const int64_t chunks = ChunksOf(pages_);
   const size_t rows = blocks.size() * kBlockRows;
   sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(pages_) * rows);
   std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    PageReader reader(keys);
+    PageScorer scorer(keys);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
       const auto [first, last] = ChunkAt(chunk, pages_);
       pages.ForEach(first, last, [&](int32_t position, int32_t page) {
         float* const of_page = sums_.get() + static_cast<size_t>(position) * rows;
         for (size_t block = 0; block < blocks.size(); ++block) {
-          score(reader.Read(page, blocks[block].key_head), RowsOf(keys, blocks[block]),
-                references.data() + block * kBlockRows, of_page + block * kBlockRows);
+          scorer.Sums(page, blocks[block], references.data() + block * kBlockRows, of_page + block * kBlockRows);
         }
         for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];
       });

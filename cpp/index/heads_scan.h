@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "coarse_kernel.h"
+#include "coarse_keys.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
 #include "heads_kernel.h"
@@ -13,26 +15,21 @@
 
 namespace everlong::index {
 
-// Query rows that share a key head, in the layout of the kernel, times log2(e) / sqrt(D).
+// Query rows that share a key head, in the layouts of the kernels, times log2(e) / sqrt(D).
 struct RowBlock {
   int32_t key_head = 0;
   QueryRows rows;                  // of D dimensions
-  QueryRows coarse_rows;           // the same along CoarseKeys' axes; empty where there are none
+  CoarseRows coarse_rows;          // the same along CoarseKeys' axes; zeros where there are none
   float weights[kBlockRows] = {};  // 0 for rows of padding
   double bounds[kBlockRows] = {};  // no score of a row is larger
 };
 
-// The keys that a pass reads, and what it computes of a page.
-enum class Level {
-  kExact,   // every key: the sum of 2^score
-  kCoarse,  // every key along a few axes: 2^(the largest score)
-};
-
+// The keys that a pass reads. Of every key, it computes the sum of 2^score in a page.
 struct ScannedKeys {
   const KeyTiles& tiles;
   int32_t dim = 0;
-  Level level = Level::kExact;
   const StableVector<int32_t>& sinks;  // [pages]
+  const CoarseKeys* coarse = nullptr;  // if set: 2^(the largest score) in a page, by its codes
 };
 
 // Return the values that are subtracted from every row's scores before 2 is raised to them, [blocks * kBlockRows]. They

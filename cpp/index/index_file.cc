@@ -1,12 +1,12 @@
 #include "everlong/index/index_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "everlong/base/crc32c.h"
@@ -40,9 +40,6 @@ int64_t IndexBytes(const Tail& tail, int64_t size) {
       tail.magic == kTailMagic && tail.index_bytes >= int64_t{sizeof(uint32_t)} && tail.index_bytes <= most;
   return is_tail ? tail.index_bytes : size;
 }
-
-constexpr int64_t kCheckedAtOnce = int64_t{1} << 20;  // bytes
-constexpr int64_t kAhead = int64_t{1} << 16;          // bytes that are read ahead for small values
 
 FilePath TemporaryOf(const FilePath& file) {
   static std::atomic<uint64_t> next = 0;
@@ -127,6 +124,10 @@ void IndexFileWriter::WriteAppendix(std::span<const std::byte> bytes, uint32_t o
   WriteValue(tail);
 }
 
+void IndexFileWriter::Align(int64_t bytes) {
+  Write(std::vector<std::byte>(static_cast<size_t>((bytes - bytes_ % bytes) % bytes)));
+}
+
 Status IndexFileWriter::Commit() {
   const uint32_t crc = crc_;  // which writing changes
   WriteValue(crc);
@@ -143,34 +144,27 @@ Status IndexFileReader::Truncated() const {
 }
 
 Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_view magic) {
-  IndexFileReader reader(file);
-  EVERLONG_ASSIGN_OR_RETURN(reader.file_, OpenFile(file, O_RDONLY));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(reader.file_, file));
-  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(reader.file_, file, 0, size));
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(opened, file, 0, size));
   uint32_t stored = 0;
-  const auto least = static_cast<int64_t>(magic.size() + sizeof stored);
-  if (size < least) {
+  const size_t least = magic.size() + sizeof stored;
+  if (std::cmp_less(size, least)) {
     return CorruptError(Quoted(file) + " has " + std::to_string(size) + " bytes, expected at least " +
                         std::to_string(least));
   }
-  reader.end_ = size;
-  if (size >= static_cast<int64_t>(sizeof(Tail))) {
+  IndexFileReader reader(file);
+  EVERLONG_ASSIGN_OR_RETURN(reader.mapping_, FileMapping::Of(opened, file, size));
+  std::span<const std::byte> bytes = reader.mapping_.bytes();
+  if (bytes.size() >= sizeof(Tail)) {
     Tail tail;
-    const auto bytes = std::as_writable_bytes(std::span(&tail, 1));
-    EVERLONG_RETURN_IF_ERROR(reader.ReadFile(size - std::ssize(bytes), bytes));
-    reader.end_ = IndexBytes(tail, size);
+    std::memcpy(&tail, bytes.last(sizeof tail).data(), sizeof tail);
+    bytes = bytes.first(static_cast<size_t>(IndexBytes(tail, size)));
   }
-  if (reader.end_ < least) return reader.Truncated();
-  reader.end_ -= static_cast<int64_t>(sizeof stored);
-  EVERLONG_RETURN_IF_ERROR(reader.ReadFile(reader.end_, std::as_writable_bytes(std::span(&stored, 1))));
-  uint32_t crc = 0;
-  std::vector<std::byte> piece;
-  for (int64_t at = 0; at < reader.end_; at += std::ssize(piece)) {
-    piece.resize(static_cast<size_t>(std::min(kCheckedAtOnce, reader.end_ - at)));
-    EVERLONG_RETURN_IF_ERROR(reader.ReadFile(at, piece));
-    crc = Crc32c(piece, crc);
-  }
-  if (crc != stored) return CorruptError(Quoted(file) + ": checksum differs");
+  if (bytes.size() < least) return reader.Truncated();
+  reader.bytes_ = bytes.first(bytes.size() - sizeof stored);
+  std::memcpy(&stored, bytes.last(sizeof stored).data(), sizeof stored);
+  if (Crc32c(reader.bytes_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
   EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
 }
@@ -178,33 +172,22 @@ Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_
 Result<IndexFileReader> IndexFileReader::OfAppendix(const FilePath& file, const Appendix& appendix,
                                                     std::string_view magic) {
   IndexFileReader reader(file);
-  reader.appendix_ = appendix.bytes;
-  reader.end_ = std::ssize(appendix.bytes);
+  reader.bytes_ = appendix.bytes;
   EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
 }
 
-Status IndexFileReader::ReadFile(int64_t at, std::span<std::byte> out) const {
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t got, ReadAt(file_, name_, at, out));
-  return got == std::ssize(out) ? OkStatus() : CorruptError(Quoted(name_) + " is cut short");
+Status IndexFileReader::Take(std::span<std::byte> out) {
+  if (out.size() > left()) return Truncated();
+  std::ranges::copy(bytes_.subspan(static_cast<size_t>(at_), out.size()), out.begin());
+  at_ += std::ssize(out);
+  return OkStatus();
 }
 
-Status IndexFileReader::Take(std::span<std::byte> out) {
-  if (std::ssize(out) > end_ - at_) return Truncated();
-  if (out.empty()) return OkStatus();
-  if (!appendix_.empty()) {
-    std::ranges::copy(appendix_.subspan(static_cast<size_t>(at_), out.size()), out.begin());
-  } else if (std::ssize(out) >= kAhead) {
-    EVERLONG_RETURN_IF_ERROR(ReadFile(at_, out));
-  } else {
-    if (at_ < ahead_at_ || at_ + std::ssize(out) > ahead_at_ + std::ssize(ahead_)) {
-      ahead_.resize(static_cast<size_t>(std::min(kAhead, end_ - at_)));
-      ahead_at_ = at_;
-      EVERLONG_RETURN_IF_ERROR(ReadFile(at_, ahead_));
-    }
-    std::ranges::copy(std::span(ahead_).subspan(static_cast<size_t>(at_ - ahead_at_), out.size()), out.begin());
-  }
-  at_ += std::ssize(out);
+Status IndexFileReader::Align(int64_t bytes) {
+  const int64_t more = (bytes - at_ % bytes) % bytes;
+  if (std::cmp_greater(more, left())) return Truncated();
+  at_ += more;
   return OkStatus();
 }
 

@@ -10,46 +10,6 @@
 #include "key_codes.h"
 
 namespace everlong::index {
-namespace {
-
-// Small memories stay small. Large ones get slabs that waste no more than their unused end.
-constexpr size_t kFirstSlabWords = size_t{1} << 14;
-constexpr size_t kLargestSlabWords = size_t{1} << 21;
-
-constexpr uint32_t kBf16Infinity = 0x7F80U;
-
-// Return whether every half of the words is a finite bf16.
-bool FiniteHalves(std::span<const uint32_t> words) {
-  uint32_t bad = 0;
-  for (const uint32_t word : words) {
-    bad |= static_cast<uint32_t>((word & kBf16Infinity) == kBf16Infinity);
-    bad |= static_cast<uint32_t>((word >> 16 & kBf16Infinity) == kBf16Infinity);
-  }
-  return bad == 0;
-}
-
-// Return whether all bytes of the words are codes of EncodeKey: neither a NaN nor -128, which is over the scale.
-bool AreCodes(KeyStorage storage, std::span<const uint32_t> words) {
-  const auto mask = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0xFF : 0x7F);
-  const auto none = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0x80 : 0x7F);
-  uint8_t bad = 0;
-  for (const std::byte byte : std::as_bytes(words)) {
-    bad |= static_cast<uint8_t>((std::to_integer<uint8_t>(byte) & mask) == none);
-  }
-  return bad == 0;
-}
-
-// Return whether the largest code is a finite bf16 by each of these scales.
-bool AreScales(KeyStorage storage, std::span<const uint32_t> bits) {
-  const uint32_t largest = storage == KeyStorage::kInt8 ? 0x7FU : 0x7EU;
-  return std::ranges::all_of(bits, [storage, largest](uint32_t scale_bits) {
-    const auto scale = std::bit_cast<float>(scale_bits);
-    return scale >= 0 && FiniteAsBf16(DecodeKey(storage, largest, scale));
-  });
-}
-
-}  // namespace
-
 std::string_view NameOf(KeyStorage storage) {
   switch (storage) {
     case KeyStorage::kBf16:
@@ -67,32 +27,13 @@ KeyTiles::KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage)
   EVERLONG_CHECK(key_heads >= 0 && head_dim > 0);
 }
 
-uint32_t* KeyTiles::Reserve(size_t words) {
-  if (const auto free = free_.find(words); free != free_.end() && !free->second.empty()) {
-    uint32_t* const again = free->second.back();
-    free->second.pop_back();
-    return again;
-  }
-  if (slab_words_ - slab_used_ < words) {
-    const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
-    std::unique_ptr<uint32_t[], FreeSlab> slab(new (std::align_val_t{kCacheLine}) uint32_t[slab_words]);
-    slabs_.push_back(std::move(slab));
-    slab_words_ = slab_words;  // only after the allocation
-    slab_used_ = 0;
-    total_words_ += slab_words_;
-  }
-  uint32_t* reserved = slabs_.back().get() + slab_used_;
-  slab_used_ += words;
-  return reserved;
-}
-
 Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1);
   const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(layout_.head_dim);
   EVERLONG_CHECK(keys.size() == static_cast<size_t>(key_heads_) * head_size);
   const auto bad = std::ranges::find_if_not(keys, FiniteAsBf16);
   if (bad != keys.end()) return InvalidArgumentError("key is " + std::to_string(*bad) + ", expected a finite bf16");
-  uint32_t* const words = key_heads_ == 0 ? nullptr : Reserve(PageWords(tokens));
+  uint32_t* const words = key_heads_ == 0 ? nullptr : room_.Reserve(PageWords(tokens));
   std::fill_n(words, PageWords(tokens), 0U);
   for (size_t head = 0; head < longest_.size(); ++head) {
     const double longest = Encode(keys.subspan(head * head_size, head_size), words + head * HeadWords(tokens));
@@ -128,33 +69,14 @@ double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
   return longest;
 }
 
-bool KeyTiles::AreKeys(std::span<const uint32_t> words, int32_t tokens) const {
-  if (words.size() != PageWords(tokens)) return false;
-  if (layout_.storage == KeyStorage::kBf16) return FiniteHalves(words);
-  const size_t head_words = HeadWords(tokens);
-  const auto scale_words = static_cast<size_t>(layout_.ScaleWords());
-  for (; !words.empty(); words = words.subspan(head_words)) {
-    const std::span<const uint32_t> head = words.first(head_words);
-    if (!AreScales(layout_.storage, head.first(scale_words))) return false;
-    if (!AreCodes(layout_.storage, head.subspan(scale_words))) return false;
-  }
-  return true;
-}
-
-void KeyTiles::AddWords(std::span<const uint32_t> words, int32_t tokens) {
+void KeyTiles::AddMapped(std::span<uint32_t> words, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1 && words.size() == PageWords(tokens));
-  uint32_t* const page = words.empty() ? nullptr : Reserve(words.size());
-  std::ranges::copy(words, page);
-  pages_.push_back({page, tokens});
+  pages_.push_back({words.data(), tokens});
 }
 
 void KeyTiles::Forget(int32_t page) {
   Page& gone = pages_[page];
-  if (gone.words != nullptr) {
-    const size_t words = PageWords(gone.tokens);
-    std::fill_n(gone.words, words, 0U);
-    free_[words].push_back(gone.words);
-  }
+  if (gone.words != nullptr) room_.Release({gone.words, PageWords(gone.tokens)});
   gone = {};
 }
 
@@ -180,6 +102,6 @@ void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) cons
   }
 }
 
-int64_t KeyTiles::bytes() const { return static_cast<int64_t>(total_words_ * sizeof(uint32_t)) + pages_.bytes(); }
+int64_t KeyTiles::bytes() const { return room_.bytes() + pages_.bytes(); }
 
 }  // namespace everlong::index

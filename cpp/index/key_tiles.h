@@ -5,16 +5,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
-#include "everlong/base/cache_lines.h"
+#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/key_layout.h"
+#include "page_room.h"
 
 namespace everlong::index {
 
@@ -29,10 +28,10 @@ class KeyTiles {
   // Add the next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is not a finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
 
-  // Return whether these may be words() of a page of so many tokens: every number of a key in them is a finite bf16.
-  [[nodiscard]] bool AreKeys(std::span<const uint32_t> words, int32_t tokens) const;
-  // Add the next page, as words() of another KeyTiles of this shape and storage returned it.
-  void AddWords(std::span<const uint32_t> words, int32_t tokens);
+  // Add the next page, as words() of another KeyTiles of this shape and storage returned it. It lies in a mapping that
+  // Keep gets, or got.
+  void AddMapped(std::span<uint32_t> words, int32_t tokens);
+  void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
   // Add the next page without tokens: an ordinal that stays empty.
   void AddEmpty() { pages_.push_back({}); }
   // Make a page empty. Its keys become zeros, and their room is for other pages.
@@ -55,7 +54,7 @@ class KeyTiles {
   }
   // Decode the keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
-  // Return the length of each key head's longest key so far, as it is kept. For AddWords, AddLongest gives it.
+  // Return the length of each key head's longest key so far, as it is kept. For AddMapped, AddLongest gives it.
   [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
   void AddLongest(std::span<const double> longest) {
     for (size_t head = 0; head < longest_.size(); ++head)
@@ -65,26 +64,18 @@ class KeyTiles {
   [[nodiscard]] int64_t bytes() const;
 
  private:
-  struct FreeSlab {
-    void operator()(uint32_t* words) const { ::operator delete[](words, std::align_val_t{kCacheLine}); }
-  };
   struct Page {
-    uint32_t* words = nullptr;  // in a slab
+    uint32_t* words = nullptr;
     int32_t tokens = 0;
   };
 
   [[nodiscard]] size_t HeadWords(int32_t tokens) const { return static_cast<size_t>(layout_.HeadWords(tokens)); }
-  uint32_t* Reserve(size_t words);
   // Encode keys [tokens, D] of one key head into its `words`, which are 0, and return the length of the longest.
   double Encode(std::span<const float> keys, uint32_t* words) const;
 
   int32_t key_heads_;
   KeyLayout layout_;
-  std::vector<std::unique_ptr<uint32_t[], FreeSlab>> slabs_;
-  size_t slab_words_ = 0;                          // of the last slab
-  size_t slab_used_ = 0;                           // of the last slab
-  size_t total_words_ = 0;                         // of all slabs
-  std::map<size_t, std::vector<uint32_t*>> free_;  // by words: memory of forgotten pages
+  PageRoom room_;
   StableVector<Page> pages_;
   std::vector<std::atomic<double>> longest_;  // [key_heads]
 };

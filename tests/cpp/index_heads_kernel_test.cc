@@ -45,7 +45,7 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
         kernel().page_maxima(page, rows, maxima);
         float peaks[kBlockRows];
         kernel().page_sums(page, rows, references, sums);
-        kernel().page_peaks(page, rows, references, peaks);
+        kernel().powers(maxima, references, peaks);
         for (int32_t row = 0; row < kBlockRows; ++row) {
           double largest = -std::numeric_limits<double>::infinity();
           double sum = 0;
@@ -62,40 +62,6 @@ TEST_P(HeadsKernelTest, ScoresAPage) {
           EXPECT_NEAR(sums[row], sum, 2e-5 * sum);
           const double peak = std::exp2(largest - references[row]);
           EXPECT_NEAR(peaks[row], peak, 2e-5 * peak);
-        }
-      }
-    }
-  }
-}
-
-TEST_P(HeadsKernelTest, KeysAlongAxesAreThoseOfFp64) {
-  std::mt19937_64 random(12);
-  std::normal_distribution<float> normal;
-  for (const int32_t dim : {1, 3, 16, 64, 80}) {
-    for (const int32_t dims : {2, 6, 24, 30}) {
-      KeyTiles tiles(1, dim);
-      std::vector<float> keys(static_cast<size_t>(kTileTokens * dim));
-      std::ranges::generate(keys, [&] { return normal(random); });
-      ASSERT_TRUE(tiles.Add(keys, kTileTokens).ok());
-      std::vector<float> axes(static_cast<size_t>(2 * PairsOf(dim) * dims));
-      std::ranges::generate(axes, [&] { return normal(random); });
-      const size_t words = static_cast<size_t>(dims / 2) * kTileTokens;
-      std::vector<uint32_t> out(words + 1, 0xDEADU);
-      kernel().project(tiles.keys(0, 0), PairsOf(dim), axes.data(), dims, out.data());
-      EXPECT_EQ(out.back(), 0xDEADU);
-      for (int32_t token = 0; token < kTileTokens; ++token) {
-        for (int32_t axis = 0; axis < dims; ++axis) {
-          double expected = 0;
-          double size = 0;
-          for (int32_t i = 0; i < dim; ++i) {
-            const double product = double{RoundToBf16(keys[static_cast<size_t>(token * dim + i)])} *
-                                   axes[static_cast<size_t>(i * dims + axis)];
-            expected += product;
-            size += std::abs(product);
-          }
-          const uint32_t word = out[static_cast<size_t>(axis / 2 * kTileTokens + token)];
-          const float found = BFloat16ToFloat(static_cast<uint16_t>(word >> (axis % 2 * 16)));
-          EXPECT_NEAR(found, expected, std::abs(expected) / 256 + 1e-5 * size) << dim << " " << dims;
         }
       }
     }

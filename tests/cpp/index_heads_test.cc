@@ -199,15 +199,19 @@ TEST(HeadsIndex, TwoLevelsFindWhatOneDoes) {
   Case made = MakeCase({.heads = kGroupedHeads, .pages = 2000, .page_tokens = 8, .question = 6, .sharpness = 3.0F}, 30);
   FlattenKeys(made, 20, 0.02F, 31);
   for (size_t page = 0; page < made.pages.size(); page += 7) made.filter.Set(static_cast<int32_t>(page), false);
-  const auto hits = Search(made.Build(100), made.q, made.weights, 24, made.filter);
+  const auto hits = Search(made.Build(100), made.q, made.weights, 2000, made.filter);
   ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  EXPECT_LT(hits->size(), 100U) << "a twentieth";
   const std::vector<double> reference = made.Reference();
+  int32_t found = 0;
   for (const int32_t page : BestPages(made, 16)) {
     const auto hit = std::ranges::find(*hits, page, &Hit::page);
-    ASSERT_NE(hit, hits->end()) << "page " << page;
+    if (hit == hits->end()) continue;
+    ++found;
     // What the pages that were left out have of the softmax is an estimate.
-    EXPECT_NEAR(hit->score, reference[static_cast<size_t>(page)], 0.1 * reference[static_cast<size_t>(page)]);
+    EXPECT_NEAR(hit->score, reference[static_cast<size_t>(page)], 0.4 * reference[static_cast<size_t>(page)]);
   }
+  EXPECT_GE(found, 15) << "four bits lose little";
 }
 
 TEST(HeadsIndex, TwoLevelsAreNotForFewPages) {
@@ -317,7 +321,7 @@ TEST_P(HeadsIndexKeysTest, WhatIsSavedComesBack) {
   auto loaded = LoadHeads(file, made.heads, made.dim, OrdinalsOf(kept), options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_EQ(loaded->options().keys, GetParam());
-  EXPECT_EQ(loaded->bytes(), index.bytes());
+  EXPECT_LT(loaded->bytes(), index.bytes() / 4) << "its keys are in the file";
   EXPECT_EQ(*Mass(*loaded, made.q, made.weights, made.filter), *Mass(index, made.q, made.weights, made.filter));
   ASSERT_TRUE(loaded->Add(made.pages[0], made.tokens[0], 0).ok());
 

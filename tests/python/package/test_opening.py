@@ -32,6 +32,7 @@ TOUCHES_THE_DISK = {
 }
 CPP_OPENS = {
     "base/file.cc": {"a call of the system", "a file system's function"},
+    "base/file_mapping.cc": {"a mapped file"},  # of a file that base/file.cc opened
     "base/file_path.cc": {"a call of the system"},
     "base/sqlite.cc": {"SQLite"},  # through base/sqlite_vfs.cc
 }

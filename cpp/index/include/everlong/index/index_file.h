@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/check.h"
 #include "everlong/base/file.h"
+#include "everlong/base/file_mapping.h"
 #include "everlong/base/status.h"
 
 namespace everlong::index {
@@ -70,6 +72,8 @@ class IndexFileWriter {
   void WriteValue(const T& value) {
     WriteAll(std::span<const T>(&value, 1));
   }
+  // Write zeros up to the next multiple of `bytes` from the beginning of the file.
+  void Align(int64_t bytes);
   Status Commit();
 
  private:
@@ -84,9 +88,8 @@ class IndexFileWriter {
   Status status_;
 };
 
-// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix. What is read
-// is copied out of the file piece by piece: a file that is cut meanwhile is kCorrupt, as one that was cut before.
-// One thread uses it.
+// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix. The file is
+// mapped (base/file_mapping.h), so what is large need not be copied. One thread uses it.
 class IndexFileReader {
  public:
   // kNotFound, kIoError; kCorrupt when magic or checksum are not right.
@@ -104,7 +107,22 @@ class IndexFileReader {
   Status ReadValue(T& value) {
     return ReadAll(std::span<T>(&value, 1));
   }
-  [[nodiscard]] size_t left() const { return static_cast<size_t>(end_ - at_); }
+  // Skip to the next multiple of `bytes` from the beginning of the file, as IndexFileWriter::Align; kCorrupt.
+  Status Align(int64_t bytes);
+  // Return the next `count` values where they are mapped, not of an appendix; kCorrupt. They begin at an address that
+  // fits T, and are there as long as what TakeMapping returns.
+  template <class T>
+  Result<std::span<T>> ReadMapped(size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (count > left() / sizeof(T)) return Truncated();
+    std::byte* const values = mapping_.bytes().data() + at_;
+    EVERLONG_CHECK(reinterpret_cast<uintptr_t>(values) % alignof(T) == 0);
+    at_ += static_cast<int64_t>(count * sizeof(T));
+    return std::span(reinterpret_cast<T*>(values), count);
+  }
+  // Return the mapping itself. Nothing is read after that.
+  [[nodiscard]] FileMapping TakeMapping() { return std::move(mapping_); }
+  [[nodiscard]] size_t left() const { return static_cast<size_t>(std::ssize(bytes_) - at_); }
   [[nodiscard]] Status Truncated() const;
   // Return kCorrupt that names the file.
   [[nodiscard]] Status Corrupt(const char* what) const { return CorruptError(Quoted(name_) + ": " + what); }
@@ -113,16 +131,11 @@ class IndexFileReader {
   explicit IndexFileReader(FilePath name) : name_(std::move(name)) {}
   Status Take(std::span<std::byte> out);
   Status TakeMagic(std::string_view magic);
-  // Bytes of the file, from `at` on: all that fit, or kCorrupt.
-  Status ReadFile(int64_t at, std::span<std::byte> out) const;
 
   FilePath name_;
-  UniqueFd file_;                        // none of an appendix
-  std::span<const std::byte> appendix_;  // in its stead
-  int64_t at_ = 0;                       // of what comes next
-  int64_t end_ = 0;
-  std::vector<std::byte> ahead_;  // read already, for small values: [ahead_at_, ahead_at_ + size)
-  int64_t ahead_at_ = 0;
+  FileMapping mapping_;               // none of an appendix
+  std::span<const std::byte> bytes_;  // the index's own, without the checksum
+  int64_t at_ = 0;                    // of what comes next
 };
 
 }  // namespace everlong::index
