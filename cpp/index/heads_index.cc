@@ -18,10 +18,14 @@ namespace {
 
 // A pass keeps a sum for every page and row, so longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
-// The share of the pages that the coarse level leaves to be scored exactly, the fewest and the most.
-constexpr size_t kSurvivorShare = 20;
+// How many pages the coarse level leaves to be scored exactly: a tenth of few, and a twentieth of many.
 constexpr size_t kFewestSurvivors = 64;
 constexpr size_t kMostSurvivors = 16'384;
+size_t SurvivorsOf(size_t pages) {
+  constexpr size_t kOfFew = 1'024;
+  const size_t some = std::max(std::min(pages / 10, kOfFew), pages / 20);
+  return std::clamp(some, kFewestSurvivors, kMostSurvivors);
+}
 // How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.
 constexpr size_t kWidened = 128;
 // Longer keys have no coarse level: their values along its axes might overflow.
@@ -248,8 +252,7 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   hits.reserve(mass.size());
   scored.ForEach(0, scored.size(),
                  [&](int32_t position, int32_t page) { hits.push_back({page, mass[static_cast<size_t>(position)]}); });
-  KeepBestFirst(hits, std::clamp(mass.size() / kSurvivorShare, kFewestSurvivors, kMostSurvivors),
-                [](const Hit& hit) { return hit.page; });
+  KeepBestFirst(hits, SurvivorsOf(mass.size()), [](const Hit& hit) { return hit.page; });
   std::vector<int32_t> chosen;
   for (const Hit& hit : hits) chosen.push_back(hit.page);
   if (beside != nullptr) {

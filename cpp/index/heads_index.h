@@ -58,7 +58,7 @@ class HeadsIndex {
   // on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
   //
   // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses
-  // a twentieth of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's
+  // some of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's
   // softmax is taken from the coarse scores. A device scores every page exactly.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
