@@ -29,6 +29,7 @@ constexpr Voices kMeaningVoices{{Evidence{55.0, 3.2}, Voice::Grows::kAsShare},
 constexpr Voices kEncoderVoices{{Evidence{39.5, 3.8}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 27.0}, Voice::Grows::kAsShare}};
 constexpr std::string_view kDtype = "I8";
+constexpr std::string_view kMagic = "everlong meaning 1\n";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
 
@@ -43,6 +44,32 @@ std::string NameOf(std::string_view dtype, std::span<const int64_t> shape) {
   std::string name(dtype);
   for (const int64_t size : shape) name.append(&size == shape.data() ? " [" : ", ").append(std::to_string(size));
   return name.append(shape.empty() ? " []" : "]");
+}
+
+// Return the numbers of a part's options, each with a space behind it, and the pack, which may have any letters.
+std::string SettingsOf(const MeaningOptions& options) {
+  std::string settings;
+  for (const int32_t number :
+       {options.dimension, options.group_tokens, options.sentence_dimension, options.sentence_tokens}) {
+    settings.append(std::to_string(number)).append(" ");
+  }
+  return settings.append(options.pack);
+}
+
+// Return the names of the tensors that a part with these settings takes; none where they are not such.
+std::vector<std::string> TensorsOf(std::string_view settings, IndexPart part) {
+  size_t at = 0;
+  bool has_sentences = false;
+  for (int number = 0; number < 4; ++number) {
+    const size_t space = settings.find(' ', at);
+    if (space == std::string_view::npos) return {};
+    if (number == 2) has_sentences = settings.substr(at, space - at) != "0";
+    at = space + 1;
+  }
+  const std::string pack(settings.substr(at));
+  std::vector<std::string> names{MeaningTensor(pack, part)};
+  if (has_sentences) names.insert(names.end(), {SentenceTensor(pack), PassageTensor(pack)});
+  return names;
 }
 
 // Vectors of one kind, of all pages: a tensor of each block, with one for every `group_tokens` tokens of a page.
@@ -62,21 +89,31 @@ class Space {
     return InvalidArgumentError("tensor '" + tensor_ + "' is " + NameOf(tensor->dtype, tensor->shape) + ", expected " +
                                 NameOf(kDtype, ShapeOf(block)));
   }
-  // A stored tensor that does not fit was never checked, so the block waits for another. Return whether it has one.
-  bool Add(const BlockInput& block) {
-    vectors_.SkipTo(block.first_page);
-    const BlockTensor* const tensor = Find(block);
-    const bool fits = tensor != nullptr && Fits(block, *tensor);
-    if (fits) vectors_.Add(CountsOf(block), NumbersOf(*tensor));
-    vectors_.SkipTo(block.first_page + block.page_count());
-    return fits;
-  }
-  // Take a tensor that fits, if it came. Return whether it did.
+  // Take a tensor, if it came. One that was stored may not fit, because it was never checked: then the block waits for
+  // another. Return whether it has one now.
   bool Put(const BlockInput& block) {
+    vectors_.SkipTo(block.first_page + block.page_count());
     const BlockTensor* const tensor = Find(block);
-    if (tensor == nullptr) return false;
-    vectors_.Put(block.first_page, CountsOf(block), NumbersOf(*tensor));
+    if (tensor == nullptr || !Fits(block, *tensor)) return false;
+    vectors_.Put(block.first_page, CountsOf(block.tokens, block.page_tokens), NumbersOf(*tensor));
     return true;
+  }
+  void WriteTo(IndexFileWriter& writer, std::span<const int32_t> first_pages) const {
+    for (const int32_t page : first_pages) writer.WriteAll(vectors_.Tiles(page));
+  }
+  // Take what WriteTo wrote of these blocks. The mapping is kept by Keep.
+  Status ReadFrom(IndexFileReader& reader, std::span<const SavedBlock> blocks, int32_t page_tokens) {
+    for (const SavedBlock& block : blocks) {
+      const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
+      if (std::cmp_greater(count, reader.left() / sizeof(float))) return reader.Truncated();  // TileWords may overflow
+      EVERLONG_ASSIGN_OR_RETURN(const std::span<uint32_t> tiles,
+                                reader.ReadMapped<uint32_t>(vectors_.TileWords(count)));
+      if (block.first_page < 0) continue;
+      if (!vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles)) {
+        return reader.Corrupt("the length of a vector is out of range");
+      }
+    }
+    return OkStatus();
   }
   [[nodiscard]] int64_t BytesFor(int64_t pages, int32_t page_tokens) const {
     const int64_t tile_words = MeaningTileWords(MeaningQuadsOf(dimension_));
@@ -95,12 +132,11 @@ class Space {
   [[nodiscard]] bool Fits(const BlockInput& block, const BlockTensor& tensor) const {
     return tensor.dtype == kDtype && std::ranges::equal(tensor.shape, ShapeOf(block));
   }
-  // Return how many vectors every page has.
-  [[nodiscard]] std::vector<int32_t> CountsOf(const BlockInput& block) const {
-    std::vector<int32_t> counts;
-    for (int32_t page = 0; page < block.page_count(); ++page) {
-      counts.push_back(static_cast<int32_t>(GroupsOf(block.PageTokens(page), group_tokens_)));
-    }
+  // Return how many vectors every page of a block has.
+  [[nodiscard]] std::vector<int32_t> CountsOf(int64_t tokens, int32_t page_tokens) const {
+    std::vector<int32_t> counts(static_cast<size_t>((tokens - 1) / page_tokens),
+                                static_cast<int32_t>(GroupsOf(page_tokens, group_tokens_)));
+    counts.push_back(static_cast<int32_t>(GroupsOf((tokens - 1) % page_tokens + 1, group_tokens_)));
     return counts;
   }
   static std::span<const int8_t> NumbersOf(const BlockTensor& tensor) {
@@ -118,6 +154,7 @@ class MeaningPart final : public Part {
   MeaningPart(const PartContext& context, const MeaningOptions& options, IndexPart part)
       : context_(context),
         kind_(KindOf(part)),
+        settings_(SettingsOf(options)),
         tokens_(MeaningTensor(options.pack, part), options.dimension, options.group_tokens) {
     if (options.sentence_dimension > 0) {
       wholes_.emplace_back(SentenceTensor(options.pack), options.sentence_dimension, options.sentence_tokens);
@@ -143,21 +180,21 @@ class MeaningPart final : public Part {
   }
 
   Status Add(const BlockInput& block) override {
-    if (tokens_.Add(block)) Mirror(block);
-    for (Space& whole : wholes_) whole.Add(block);
+    if (tokens_.Put(block)) Mirror(PagesOf(block));
+    for (Space& whole : wholes_) whole.Put(block);
     return OkStatus();
   }
 
   Status TensorsCame(const BlockInput& block) override {
     EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
-    if (tokens_.Put(block)) Mirror(block);
+    if (tokens_.Put(block)) Mirror(PagesOf(block));
     for (Space& whole : wholes_) whole.Put(block);
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
     tokens_.vectors().Forget(PagesOf(block));
-    Mirror(block);
+    Mirror(PagesOf(block));
     for (Space& whole : wholes_) whole.vectors().Forget(PagesOf(block));
     return OkStatus();
   }
@@ -192,6 +229,39 @@ class MeaningPart final : public Part {
                               Granularity::kGroup, kind_.group_voice)};
   }
 
+  std::string settings() const override { return settings_; }
+
+  Status Save(const IndexFile& file, BlockRun blocks) const override {
+    std::vector<int32_t> first_pages;
+    for (int32_t number = blocks.first; number < blocks.last; ++number) {
+      const BlockEntry& block = context_.table.block(number);
+      if (!block.forgotten && Has(block)) first_pages.push_back(block.first_page);
+    }
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+    writer.Align(kCacheLine);
+    for (const Space* const space : Spaces()) space->WriteTo(writer, first_pages);
+    return writer.Commit();
+  }
+
+  // Blocks that wait for their vectors are gaps.
+  Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool /*gaps*/) override {
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
+    EVERLONG_RETURN_IF_ERROR(reader.Align(kCacheLine));
+    const int32_t page_tokens = context_.table.page_tokens();
+    EVERLONG_RETURN_IF_ERROR(tokens_.ReadFrom(reader, blocks, page_tokens));
+    for (Space& whole : wholes_) EVERLONG_RETURN_IF_ERROR(whole.ReadFrom(reader, blocks, page_tokens));
+    if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
+    const auto mapping = std::make_shared<FileMapping>(reader.TakeMapping());
+    tokens_.vectors().Keep(mapping);
+    for (Space& whole : wholes_) whole.vectors().Keep(mapping);
+    for (const SavedBlock& block : blocks) {
+      if (block.first_page < 0) continue;
+      const auto pages = static_cast<int32_t>(GroupsOf(block.tokens, page_tokens));
+      Mirror({block.first_page, block.first_page + pages});
+    }
+    return OkStatus();
+  }
+
   int64_t bytes() const override {
     int64_t bytes = tokens_.vectors().bytes();
     for (const Space& whole : wholes_) bytes += whole.vectors().bytes();
@@ -219,8 +289,14 @@ class MeaningPart final : public Part {
     EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, space.dimension(), std::string(input).c_str()));
     return MeaningQuery(rows, space.dimension());
   }
-  void Mirror(const BlockInput& block) {
-    if (mirror_ != nullptr) mirror_->Follow(tokens_.vectors(), PagesOf(block));
+  void Mirror(PageRun pages) {
+    if (mirror_ != nullptr) mirror_->Follow(tokens_.vectors(), pages);
+  }
+  // Return all of it, those of tokens first.
+  [[nodiscard]] std::vector<const Space*> Spaces() const {
+    std::vector<const Space*> spaces{&tokens_};
+    for (const Space& whole : wholes_) spaces.push_back(&whole);
+    return spaces;
   }
   [[nodiscard]] std::vector<MeaningScore> Scores(const MeaningQuery& question, const MeaningPages& pages) const {
     if (mirror_ != nullptr) {
@@ -245,6 +321,7 @@ class MeaningPart final : public Part {
 
   const PartContext& context_;
   const PartKind& kind_;
+  std::string settings_;
   Space tokens_;
   std::vector<Space> wholes_;              // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device
@@ -253,7 +330,7 @@ class MeaningPart final : public Part {
 PartKind KindBy(const Voices& voices) {
   PartKind kind;
   kind.made = PartKind::Made::kByItsOptions;
-  kind.saved = false;
+  kind.in_segments = true;
   kind.from_pack = true;
   kind.voice = voices.page;
   kind.group_voice = voices.group;
@@ -293,6 +370,7 @@ PartKind MeaningKind() {
   PartKind kind = KindBy(kMeaningVoices);
   kind.name = "meaning";
   kind.input = "meaning_query";
+  kind.tensors_of = [](const std::string& settings) { return TensorsOf(settings, IndexPart::kMeaning); };
   kind.from_model = true;
   kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
   return kind;
@@ -302,6 +380,7 @@ PartKind EncoderKind() {
   PartKind kind = KindBy(kEncoderVoices);
   kind.name = "encoder";
   kind.input = "encoder_query";
+  kind.tensors_of = [](const std::string& settings) { return TensorsOf(settings, IndexPart::kEncoder); };
   kind.more_inputs = {kSentenceInput};
   kind.missing = "encoder_query is given, expected none: this memory has no vectors of an encoder";
   return kind;

@@ -1,18 +1,18 @@
 #include "meaning_vectors.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
+
+#include "everlong/base/check.h"
 
 namespace everlong::index {
 namespace {
 
 constexpr auto kVectors = static_cast<size_t>(kTileVectors);
 
-template <class Tiles>
-int64_t BytesOf(const Tiles& tiles) {
-  return static_cast<int64_t>(tiles.size() * sizeof(uint32_t));
-}
+int64_t BytesOf(std::span<const uint32_t> tiles) { return static_cast<int64_t>(tiles.size_bytes()); }
 
 }  // namespace
 
@@ -27,7 +27,7 @@ MeaningVectors::Buffer MeaningVectors::TilesOf(std::span<const int8_t> vectors) 
   const auto quads = static_cast<size_t>(MeaningQuadsOf(dimension_));
   const size_t count = vectors.size() / dimension;
   const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
-  Buffer tiles((count + kVectors - 1) / kVectors * tile_words);
+  Buffer tiles(TileWords(static_cast<int64_t>(count)));
   for (size_t vector = 0; vector < count; ++vector) {
     const std::span<const int8_t> numbers = vectors.subspan(vector * dimension, dimension);
     uint32_t* const words = tiles.data() + vector / kVectors * tile_words + vector % kVectors;
@@ -47,40 +47,54 @@ MeaningVectors::Buffer MeaningVectors::TilesOf(std::span<const int8_t> vectors) 
   return tiles;
 }
 
-void MeaningVectors::Add(std::span<const int32_t> counts, std::span<const int8_t> vectors) {
-  Buffer& tiles = blocks_[pages()];
-  tiles = TilesOf(vectors);
-  block_bytes_ += BytesOf(tiles);
-  int32_t first = 0;
-  for (const int32_t count : counts) {
-    pages_.push_back({tiles.data(), first, first + count});
-    first += count;
-  }
+void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors) {
+  Block block{{}, TilesOf(vectors)};
+  block.tiles = block.own;
+  Place(first_page, counts, std::move(block));
 }
 
-void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors) {
-  Buffer made = TilesOf(vectors);
-  Buffer& tiles = blocks_[first_page];
-  block_bytes_ += BytesOf(made) - BytesOf(tiles);
-  std::swap(tiles, made);
+bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles) {
+  const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
+  EVERLONG_CHECK(tiles.size() % tile_words == 0);
+  for (std::span<const uint32_t> left = tiles; !left.empty(); left = left.subspan(tile_words)) {
+    for (const uint32_t word : left.subspan(tile_words - kVectors, kVectors)) {
+      const auto per_length = std::bit_cast<float>(word);
+      if (!(per_length >= 0 && per_length <= 1)) return false;
+    }
+  }
+  Place(first_page, counts, {tiles, {}});
+  return true;
+}
+
+void MeaningVectors::Place(int32_t first_page, std::span<const int32_t> counts, Block block) {
+  SkipTo(first_page + static_cast<int32_t>(counts.size()));
+  int32_t page = first_page;
   int32_t first = 0;
   for (const int32_t count : counts) {
-    pages_[first_page++] = {tiles.data(), first, first + count};
+    pages_[page++] = {block.tiles.data(), first, first + count};
     first += count;
   }
+  Remove(first_page);
+  own_bytes_ += BytesOf(block.own);
+  blocks_.emplace(first_page, std::move(block));
+}
+
+void MeaningVectors::Remove(int32_t first_page) {
+  const auto found = blocks_.find(first_page);
+  if (found == blocks_.end()) return;
+  std::ranges::fill(found->second.tiles, 0U);
+  own_bytes_ -= BytesOf(found->second.own);
+  blocks_.erase(found);
 }
 
 void MeaningVectors::Forget(PageRun pages) {
   for (int32_t page = pages.first; page < std::min(pages.last, this->pages()); ++page) pages_[page] = {};
-  const auto found = blocks_.find(pages.first);
-  if (found == blocks_.end()) return;
-  block_bytes_ -= BytesOf(found->second);
-  blocks_.erase(found);
+  Remove(pages.first);
 }
 
 int64_t MeaningVectors::bytes() const {
-  constexpr int64_t kEntryBytes = 64;  // of the map
-  return pages_.bytes() + block_bytes_ + kEntryBytes * std::ssize(blocks_);
+  constexpr int64_t kEntryBytes = 96;  // of the map
+  return pages_.bytes() + own_bytes_ + kEntryBytes * std::ssize(blocks_);
 }
 
 }  // namespace everlong::index

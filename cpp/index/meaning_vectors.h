@@ -3,31 +3,40 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "everlong/base/cache_lines.h"
+#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
 #include "meaning_kernel.h"
 
 namespace everlong::index {
 
-// One thread at a time changes it. Searches run beside Add, over pages that were there before they began. No search may
-// run beside any other change of the pages that it covers. The vectors of a block are one buffer, which never moves.
+// One thread at a time changes it. Searches run beside a Put of pages that no search covers yet. No search may run
+// beside any other change of the pages that it covers. The vectors of a block are one array of tiles, which never moves:
+// of this process, or mapped from a file.
 class MeaningVectors {
  public:
   explicit MeaningVectors(int32_t dimension);
 
   // Return how many pages there are, with vectors or without.
   [[nodiscard]] int32_t pages() const { return pages_.size(); }
-  // Make `page` the next page to come; those between have no vectors. Nothing happens when it is there.
+  // Make `page` the next page to come, unless it is there; those between have no vectors.
   void SkipTo(int32_t page);
-  // Add the pages of a block, behind all others: vectors [sum of counts, dimension], counts [pages], each at least 1.
-  void Add(std::span<const int32_t> counts, std::span<const int8_t> vectors);
-  // Do the same for a block with pages from `first_page`, which are here. It replaces what they have.
+  // Give the pages of a block, from `first_page` on, these vectors in place of what they have: [sum of counts,
+  // dimension], counts [pages], each at least 1.
   void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
-  // Remove the vectors of the pages of one block.
+  // The same with Tiles() of such a block of another MeaningVectors of this dimension: TileWords(sum of counts) words,
+  // at the beginning of a cache line. They lie in a mapping that Keep gets, or got. False, and nothing has changed, if
+  // they say of a vector that one over its length is not between 0 and 1.
+  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles);
+  // Keep a mapping as long as this object.
+  void Keep(std::shared_ptr<FileMapping> mapping) { mappings_.push_back(std::move(mapping)); }
+  // Remove the vectors of the pages of one block, and make them zeros where they lie.
   void Forget(PageRun pages);
 
   [[nodiscard]] bool Has(int32_t page) const { return page < pages() && pages_[page].tiles != nullptr; }
@@ -39,10 +48,14 @@ class MeaningVectors {
   // Return all tiles of the block with pages that begin there (meaning_layout.h); none without vectors.
   [[nodiscard]] std::span<const uint32_t> Tiles(int32_t first_page) const {
     const auto found = blocks_.find(first_page);
-    return found == blocks_.end() ? std::span<const uint32_t>() : found->second;
+    return found == blocks_.end() ? std::span<const uint32_t>() : found->second.tiles;
+  }
+  // Return the words of a block of so many vectors.
+  [[nodiscard]] size_t TileWords(int64_t vectors) const {
+    return static_cast<size_t>((vectors + kTileVectors - 1) / kTileVectors * MeaningTileWords(MeaningQuadsOf(dimension_)));
   }
   [[nodiscard]] int32_t dimension() const { return dimension_; }
-  [[nodiscard]] int64_t bytes() const;
+  [[nodiscard]] int64_t bytes() const;  // without what is mapped, which is the system's
 
  private:
   struct Page {
@@ -52,13 +65,21 @@ class MeaningVectors {
   };
   using Buffer = CacheLineVector<uint32_t>;
 
+  struct Block {
+    std::span<uint32_t> tiles;
+    Buffer own;  // which they lie in; empty if they are mapped
+  };
+
   // Make tiles of vectors [n, dimension].
   [[nodiscard]] Buffer TilesOf(std::span<const int8_t> vectors) const;
+  void Place(int32_t first_page, std::span<const int32_t> counts, Block block);
+  void Remove(int32_t first_page);
 
   int32_t dimension_;
   StableVector<Page> pages_;
-  std::unordered_map<int32_t, Buffer> blocks_;  // by first page
-  int64_t block_bytes_ = 0;
+  std::unordered_map<int32_t, Block> blocks_;  // by first page
+  int64_t own_bytes_ = 0;
+  std::vector<std::shared_ptr<FileMapping>> mappings_;
 };
 
 }  // namespace everlong::index

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "everlong/graph/own_tags.h"
@@ -19,6 +20,14 @@ namespace {
 
 // The writer beside a reader may merge files while they are read.
 constexpr int kMostLooks = 4;
+
+// Return whether a part takes one of these tensors by its name.
+template <class Tensors, class NameOf>
+bool Takes(const Part& part, const Tensors& tensors, const NameOf& name_of) {
+  const std::vector<std::string> names = part.needs().tensor_names;
+  return std::ranges::any_of(
+      tensors, [&](const auto& name) { return std::ranges::find(names, name) != names.end(); }, name_of);
+}
 
 }  // namespace
 
@@ -200,6 +209,9 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
                                   return built->Add(InputOf(block, layout_.page_tokens, decoded));
                                 },
                                 damaged);
+  for (const BlockEntry* const block : missing) {
+    if (built->Has(*block)) NoteChanged(kind.name, block->id);
+  }
   for (const Status& tensor : damaged) SayDamaged(kind.name, tensor);
   if (!filled.ok()) {
     TellBytes();  // the part was not made, so the payload gets its room back
@@ -277,7 +289,7 @@ Status IndexSet::Writer::Forget(const std::map<int64_t, std::vector<int32_t>>& t
     for (const Gone& of : gone) set_->table_.Forget(of.block.id);
   }
   for (const Gone& of : gone) {
-    set_->NoteForgotten(of.block.id);
+    for (const IndexPart part : set_->parts_) set_->NoteChanged(NameOf(part), of.block.id);
     BlockInput input = InputOf(of.block, set_->layout_.page_tokens, {});
     input.token_ids = *of.token_ids;
     set_->statistics_.RemoveBlock(input.token_ids, set_->layout_.page_tokens);
@@ -375,6 +387,7 @@ Status IndexSet::Writer::TensorsCame(int64_t block, std::span<const index::Block
     set_->ForEach([&](const PartKind& kind, Part& part) {
       if (!came.ok() || !part.needs().tensors) return;
       if (kind.saved) set_->unsaved_.emplace(kind.name);
+      if (Takes(part, tensors, &index::BlockTensor::name)) set_->NoteChanged(kind.name, block);
       came = part.TensorsCame(input);
     });
   } catch (const std::exception& error) {  // out of memory
@@ -393,12 +406,9 @@ Status IndexSet::Writer::TensorsWent(int64_t block, std::span<const std::string>
     const auto changing = set_->Change();
     for (const Slot& slot : set_->slots_) slot.complete_below = 0;
     set_->ForEach([&](const PartKind& kind, Part& part) {
-      const auto took = [&part](const std::string& name) {
-        const index::PartNeeds needs = part.needs();
-        return std::ranges::find(needs.tensor_names, name) != needs.tensor_names.end();
-      };
-      if (!went.ok() || !std::ranges::any_of(names, took)) return;
+      if (!went.ok() || !Takes(part, names, std::identity())) return;
       if (kind.saved) set_->unsaved_.emplace(kind.name);
+      set_->NoteChanged(kind.name, block);
       went = part.Forget(input);
     });
   }

@@ -117,13 +117,15 @@ class IndexSet {
     BlockIds ids;
     int64_t newest = 0;  // block that it had when it was written or loaded; ids may be about later ones
     int64_t bytes = 0;
-    bool has_forgotten = false;  // it has a block that was forgotten since
+    // A block was forgotten since, or its tensors came or went: the file has what is gone, or lacks what is there.
+    bool is_outdated = false;
   };
 
   // Return these blocks, as numbers of the table.
   [[nodiscard]] index::BlockRun Numbers(BlockIds ids) const;
-  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks(BlockIds ids) const;  // not forgotten, in order of archiving
-  [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const { return CoveredBlocks({1, INT64_MAX}); }
+  // Return those that are not forgotten, in order of archiving, for an index of these tensors.
+  [[nodiscard]] Result<std::vector<CoveredBlock>> CoveredBlocks(BlockIds ids,
+                                                                std::span<const std::string> tensors) const;
   // Return the place of a saved part; none for a memory in RAM.
   [[nodiscard]] std::optional<SavedIndex> Saved(std::string_view name, BlockIds ids = {}) const;
   // Return the ids of the files that a part may have, the first before all others; none where it is not saved.
@@ -146,10 +148,10 @@ class IndexSet {
   Status SaveSegment(const index::PartKind& kind, const index::Part& part, Segment& segment) const;
   // Save what is not in the part's files yet.
   Status SavePart(const index::PartKind& kind, const index::Part& part);
-  // Note that files of a part have what is forgotten now.
-  void NoteForgotten(int64_t block);
-  // Remove what is forgotten from the files of a part. `covered` are all other blocks.
-  Status RemoveForgotten(index::IndexPart of, std::span<const CoveredBlock> covered);
+  // Note that a file of a part has another state of a block than the part has now.
+  void NoteChanged(std::string_view name, int64_t block);
+  // Remove what is forgotten from the files of a part.
+  Status RemoveForgotten(index::IndexPart of);
   // Replace saved vectors by those of blocks that are not forgotten. Return false when there are none to keep.
   [[nodiscard]] Result<bool> KeepSaved(const index::PartKind& kind);
   // Save a part from the caller, as SavePart. Return false when nothing in it is of a block that is not forgotten.

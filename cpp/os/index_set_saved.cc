@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "everlong/base/crc32c.h"
 #include "index_set.h"
 
 namespace everlong::os {
@@ -26,14 +28,22 @@ index::BlockRun IndexSet::Numbers(BlockIds ids) const {
   return {table_.NumberBehind(ids.first - 1), table_.NumberBehind(ids.last)};
 }
 
-std::vector<CoveredBlock> IndexSet::CoveredBlocks(BlockIds ids) const {
+Result<std::vector<CoveredBlock>> IndexSet::CoveredBlocks(BlockIds ids, std::span<const std::string> tensors) const {
+  std::map<int64_t, uint32_t> checksums;
+  if (!tensors.empty()) {
+    EVERLONG_ASSIGN_OR_RETURN(checksums, store_.TensorChecksums(ids.first, ids.last, tensors));
+  }
   const index::BlockRun numbers = Numbers(ids);
   std::vector<CoveredBlock> covered;
   for (int32_t number = numbers.first; number < numbers.last; ++number) {
     const BlockEntry& block = table_.block(number);
     if (block.forgotten) continue;
-    covered.push_back({block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at,
-                       block.token_crc});
+    uint32_t crc = block.token_crc;
+    if (const auto of_tensors = checksums.find(block.id); of_tensors != checksums.end()) {
+      crc = Crc32c(std::as_bytes(std::span(&of_tensors->second, 1)), crc);
+    }
+    covered.push_back(
+        {block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at, crc});
   }
   return covered;
 }
@@ -85,8 +95,15 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
   };
   const bool is_first = loaded.empty();
   const int64_t before = is_first ? 0 : loaded.back().ids.last;
-  const std::vector<CoveredBlock> here = CoveredBlocks({before + 1, is_first ? INT64_MAX : ids.last});
-  Result<std::optional<Coverage>> read = saved.Read(part.settings(), here);
+  const std::vector<std::string> tensors = part.needs().tensor_names;
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<CoveredBlock> here,
+                            CoveredBlocks({before + 1, is_first ? INT64_MAX : ids.last}, tensors));
+  std::vector<CoveredBlock> known = here;
+  if (!tensors.empty()) {
+    // A block may have other tensors than the file is about, and the file is of this memory all the same.
+    for (CoveredBlock& block : known) block.crc = -1;
+  }
+  Result<std::optional<Coverage>> read = saved.Read(part.settings(), known);
   if (may_be_whole(read.status())) return read.status();
   if (!is_first && read.status().code() == StatusCode::kNotFound) return Loaded::kNothing;  // merged meanwhile
   if (!read.ok()) {
@@ -110,13 +127,13 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
   }
   std::vector<index::SavedBlock> blocks;
   blocks.reserve(coverage.blocks.size());
-  int32_t at = Numbers(ids).first;  // both lists are by id
-  bool has_forgotten = false;
+  bool is_outdated = false;
+  auto now = here.begin();  // both lists are by id
   for (const CoveredBlock& block : coverage.blocks) {
-    while (at < table_.blocks() && table_.block(at).id < block.id) ++at;
-    const bool known = at < table_.blocks() && table_.block(at).id == block.id && !table_.block(at).forgotten;
-    blocks.push_back({block.id, block.end - block.begin, known ? table_.block(at).first_page : -1});
-    has_forgotten = has_forgotten || !known;
+    while (now != here.end() && now->id < block.id) ++now;
+    const bool is_here = now != here.end() && now->Is(block);
+    blocks.push_back({block.id, block.end - block.begin, is_here ? table_.Find(block.id)->first_page : -1});
+    is_outdated = is_outdated || !is_here;
   }
   Status taken = part.Load(saved.file(), blocks, coverage.gaps);
   // Check that this file is the one that the list is about.
@@ -126,8 +143,8 @@ Result<IndexSet::Loaded> IndexSet::LoadSegment(const PartKind& kind, Part& part,
     wrong.push_back(taken);
     return Loaded::kSpoilt;
   }
-  if (has_forgotten) unsaved_.emplace(kind.name);
-  loaded.push_back({ids, last, StampOf(saved.file()).size, has_forgotten});
+  if (is_outdated) unsaved_.emplace(kind.name);
+  loaded.push_back({ids, last, StampOf(saved.file()).size, is_outdated});
   return Loaded::kYes;
 }
 
@@ -138,14 +155,15 @@ void IndexSet::MarkUnsaved() {
 }
 
 Status IndexSet::SaveSegment(const PartKind& kind, const Part& part, Segment& segment) const {
-  std::vector<CoveredBlock> covered = CoveredBlocks(segment.ids);
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<CoveredBlock> covered,
+                            CoveredBlocks(segment.ids, part.needs().tensor_names));
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
   const SavedIndex saved = *Saved(kind.name, segment.ids);
   EVERLONG_RETURN_IF_ERROR(saved.Write(
       part.settings(), covered, [&](const index::IndexFile& file) { return part.Save(file, Numbers(segment.ids)); }));
   segment.newest = segment.ids.last;
   segment.bytes = StampOf(saved.file()).size;
-  segment.has_forgotten = false;
+  segment.is_outdated = false;
   return OkStatus();
 }
 
@@ -157,8 +175,8 @@ Status IndexSet::SavePart(const PartKind& kind, const Part& part) {
   std::vector<Segment>& segments = segments_[std::string(kind.name)];
   int64_t left = kMostMerged;
   for (Segment& segment : segments) {
-    // A compaction takes what is forgotten from larger ones.
-    if (!segment.has_forgotten || segment.bytes > left) continue;
+    // A compaction brings larger ones up to date.
+    if (!segment.is_outdated || segment.bytes > left) continue;
     left -= segment.bytes;
     EVERLONG_RETURN_IF_ERROR(SaveSegment(kind, part, segment));
   }
@@ -200,11 +218,12 @@ std::vector<IndexSet::Segment>::iterator IndexSet::FindSegment(const PartKind& k
   return is_it ? found : segments.end();
 }
 
-void IndexSet::NoteForgotten(int64_t block) {
-  for (auto& [name, segments] : segments_) {
-    const auto found = std::ranges::lower_bound(segments, block, {}, [](const Segment& of) { return of.ids.last; });
-    if (found != segments.end()) found->has_forgotten = true;
-  }
+void IndexSet::NoteChanged(std::string_view name, int64_t block) {
+  const auto segments = segments_.find(name);
+  if (segments == segments_.end()) return;
+  const auto found =
+      std::ranges::lower_bound(segments->second, block, {}, [](const Segment& of) { return of.ids.last; });
+  if (found != segments->second.end()) found->is_outdated = true;
 }
 
 Status IndexSet::Writer::Save() {
@@ -252,14 +271,24 @@ Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) {
   return true;
 }
 
-Status IndexSet::RemoveForgotten(IndexPart of, std::span<const CoveredBlock> covered) {
+Status IndexSet::RemoveForgotten(IndexPart of) {
   const PartKind& kind = index::KindOf(of);
   const Part* const there = slots_[of.number].part.get();
   const std::vector<BlockIds> files = Files(kind);
-  if (!files.empty()) Saved(kind.name)->RemoveUnfinished();  // of all of them
+  if (files.empty()) return OkStatus();
+  Saved(kind.name)->RemoveUnfinished();  // of all of them
+  std::vector<std::string> tensors;
+  if (there != nullptr) {
+    tensors = there->needs().tensor_names;
+  } else if (kind.tensors_of != nullptr) {
+    tensors = kind.tensors_of(Saved(kind.name)->Settings());
+  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<CoveredBlock> covered, CoveredBlocks({1, INT64_MAX}, tensors));
   for (const BlockIds ids : files) {
     const SavedIndex saved = *Saved(kind.name, ids);
-    if (saved.HoldsOnly(covered)) continue;
+    const auto segment = FindSegment(kind, ids);
+    std::vector<Segment>& segments = segments_[std::string(kind.name)];
+    if (saved.HoldsOnly(covered) && (segment == segments.end() || !segment->is_outdated)) continue;
     if (kind.from_caller) {
       const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind);
       if (written.ok() && *written && there != nullptr) unsaved_.erase(std::string(kind.name));
@@ -269,8 +298,6 @@ Status IndexSet::RemoveForgotten(IndexPart of, std::span<const CoveredBlock> cov
                                              "\" may still hold what was forgotten: " + written.status().message()};
       }
     }
-    const auto segment = FindSegment(kind, ids);
-    std::vector<Segment>& segments = segments_[std::string(kind.name)];
     if (kind.in_segments && there != nullptr && segment != segments.end() && SaveSegment(kind, *there, *segment).ok()) {
       continue;
     }
@@ -282,10 +309,9 @@ Status IndexSet::RemoveForgotten(IndexPart of, std::span<const CoveredBlock> cov
 }
 
 Status IndexSet::Writer::RemoveSavedOfForgotten() {
-  const std::vector<CoveredBlock> covered = set_->CoveredBlocks();
   Status kept;
   for (const IndexPart part : set_->parts_) {
-    const Status removed = set_->RemoveForgotten(part, covered);
+    const Status removed = set_->RemoveForgotten(part);
     if (!removed.ok()) kept = removed;
   }
   return kept;

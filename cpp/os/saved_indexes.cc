@@ -53,7 +53,7 @@ Result<std::vector<CoveredBlock>> ReadBlocks(index::IndexFileReader& reader, int
 bool CoveredBlock::Is(const CoveredBlock& other) const {
   return id == other.id && stream == other.stream && begin == other.begin && end == other.end &&
          sink_tokens == other.sink_tokens && created_at == other.created_at &&
-         (token_crc == other.token_crc || token_crc < 0 || other.token_crc < 0);
+         (crc == other.crc || crc < 0 || other.crc < 0);
 }
 
 std::string SegmentName(std::string_view name, BlockIds ids) {

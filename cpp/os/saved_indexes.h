@@ -23,7 +23,9 @@ struct CoveredBlock {
   int64_t end = 0;
   int64_t sink_tokens = 0;
   double created_at = 0;
-  int64_t token_crc = 0;  // CRC-32C of its token ids; -1 in a list of the first version, which has none
+  // CRC-32C of its token ids; for an index of tensors, of these and of the checksum of its tensors. -1 in a list of the
+  // first version, which has none.
+  int64_t crc = 0;
   [[nodiscard]] bool Is(const CoveredBlock& other) const;
 };
 

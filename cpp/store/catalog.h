@@ -119,6 +119,9 @@ class Catalog {
   [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id) const;
   [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name) const;
   [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes() const;
+  // As MemoryStore.
+  [[nodiscard]] Result<std::map<int64_t, uint32_t>> TensorChecksums(int64_t first, int64_t last,
+                                                                    std::span<const std::string> names) const;
   // Return the record of another kind; kNotFound when the block has none.
   [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind) const;
   // Return every record of every live block, in order of block, kind, page. `damage` is as above. `lost`, if given,

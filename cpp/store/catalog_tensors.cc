@@ -21,6 +21,8 @@ constexpr std::string_view kSelectTensors =
     "WHERE block = ? AND " EVERLONG_HAS_KIND " ORDER BY name";
 constexpr std::string_view kSumTensorBytes =
     "SELECT name, sum(data_bytes) FROM tensors WHERE block IN (SELECT id FROM blocks WHERE state = 0) GROUP BY name";
+constexpr std::string_view kSelectTensorChecksums =
+    "SELECT block, name, dtype, shape, data_crc FROM tensors WHERE block BETWEEN ? AND ? ORDER BY block, name";
 
 uint32_t TensorChecksum(int64_t block, const TensorRow& row) {
   return RowChecksum()
@@ -141,6 +143,24 @@ Result<std::map<std::string, int64_t>> Catalog::TensorBytes() const {
   EVERLONG_ASSIGN_OR_RETURN(Query query, turn.database.Prepare(kSumTensorBytes));
   EVERLONG_RETURN_IF_ERROR(query.ForEach([&] { bytes.emplace(query.Text(0), query.Int64(1)); }));
   return bytes;
+}
+
+// A damaged row gives another checksum, and so differs from whatever was noted of it.
+Result<std::map<int64_t, uint32_t>> Catalog::TensorChecksums(int64_t first, int64_t last,
+                                                             std::span<const std::string> names) const {
+  std::map<int64_t, RowChecksum> checksums;
+  EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(turn.database));
+  std::map<int64_t, uint32_t> found;
+  if (schema < 2) return found;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, turn.database.Prepare(kSelectTensorChecksums));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(first, last).ForEach([&] {
+    const std::string name = query.Text(1);
+    if (std::ranges::find(names, name) == names.end()) return;
+    checksums[query.Int64(0)].Add(name, query.Text(2), query.Blob(3), query.Int64(4));
+  }));
+  for (const auto& [block, checksum] : checksums) found.emplace_hint(found.end(), block, checksum.value());
+  return found;
 }
 
 }  // namespace everlong::store

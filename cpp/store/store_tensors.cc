@@ -101,6 +101,11 @@ Result<std::vector<Tensor>> StoreState::CommittedTensors(int64_t block) const {
   return tensors;
 }
 
+Result<std::map<int64_t, uint32_t>> MemoryStore::TensorChecksums(int64_t first, int64_t last,
+                                                                 std::span<const std::string> names) const {
+  return state_->catalog().TensorChecksums(first, last, names);
+}
+
 Status MemoryStore::PutTensors(int64_t block, std::span<const TensorView> tensors) {
   return OrOutOfMemory([&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());

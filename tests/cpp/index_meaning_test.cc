@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -18,6 +20,8 @@
 #include "everlong/index/meaning.h"
 #include "everlong/index/part_kinds.h"
 #include "everlong/index/token_statistics.h"
+#include "base_temporary_folder.h"
+#include "index_vectors_case.h"
 
 namespace everlong::index {
 namespace {
@@ -48,7 +52,7 @@ TEST(MeaningKernelTest, EveryInstructionSetHasTheSameBits) {
         }
       }
       MeaningVectors vectors(dimension);
-      vectors.Add(counts, codes);
+      vectors.Put(0, counts, codes);
       MeaningRows rows(dimension);
       std::vector<std::vector<int8_t>> queries;
       for (int32_t row = 0; row < row_count; ++row) {
@@ -169,6 +173,16 @@ class MeaningPartTest : public testing::Test {
     BlockTensor tensor;
     known.codes.clear();
     ASSERT_TRUE(part_->Forget(InputOf(known, first_page, {}, tensor)).ok());
+  }
+
+  // The blocks that a file has which is saved now.
+  [[nodiscard]] std::vector<SavedBlock> SavedNow() const {
+    std::vector<SavedBlock> saved;
+    for (const Known& known : known_) {
+      if (known.forgotten || known.codes.empty()) continue;
+      saved.push_back({known.block.id, known.block.span.size(), table_.Find(known.block.id)->first_page});
+    }
+    return saved;
   }
 
   // The vectors of a page; none.
@@ -317,6 +331,85 @@ TEST_F(MeaningPartTest, IsExact) {
   }
   ExpectExact();
   EXPECT_LE(part_->bytes(), before->bytes());
+}
+
+TEST_F(MeaningPartTest, AFileHasWhatThePartHas) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "meaning";
+  for (int i = 0; i < 40; ++i) Append(random_() % 4 != 0);
+  for (size_t number = 3; number < known_.size(); number += 7) Forget(number);
+  ASSERT_TRUE(part_->Save(file, table_.All()).ok());
+  const std::vector<SavedBlock> saved = SavedNow();
+  // One of them is forgotten before the file is loaded.
+  std::vector<SavedBlock> loaded = saved;
+  Forget(static_cast<size_t>(loaded[2].id - 1));
+  loaded[2].first_page = -1;
+  const std::string settings = part_->settings();
+  part_ = Make(context_);
+  EXPECT_EQ(part_->settings(), settings);
+  ASSERT_TRUE(part_->Load(file, loaded, true).ok());
+  ExpectExact();
+  for (const Known& known : known_) {
+    const BlockEntry* const block = table_.Find(known.block.id);
+    if (block != nullptr) {
+      EXPECT_EQ(part_->Has(*block), !known.codes.empty());
+    }
+  }
+  // What is mapped may be replaced and forgotten, and what waits gets vectors: the file stays as it is.
+  const std::string bytes = BytesOf(file);
+  for (size_t number = 0; number < known_.size(); number += 3) {
+    if (!known_[number].forgotten) Put(number);
+  }
+  for (size_t number = 1; number < known_.size(); number += 5) {
+    if (!known_[number].forgotten) Forget(number);
+  }
+  for (int i = 0; i < 10; ++i) Append(random_() % 4 != 0);
+  ExpectExact();
+  EXPECT_EQ(BytesOf(file), bytes);
+  // A segment behind the first.
+  ASSERT_TRUE(part_->Save(file, {0, 20}).ok());
+  const std::filesystem::path behind = folder.path() / "behind";
+  ASSERT_TRUE(part_->Save(behind, {20, table_.blocks()}).ok());
+  std::vector<SavedBlock> first = SavedNow();
+  const auto second = std::ranges::find_if(first, [](const SavedBlock& block) { return block.id > 20; });
+  const std::vector<SavedBlock> rest(second, first.end());
+  first.erase(second, first.end());
+  part_ = Make(context_);
+  ASSERT_TRUE(part_->Load(file, first, true).ok());
+  ASSERT_TRUE(part_->Load(behind, rest, true).ok());
+  ExpectExact();
+}
+
+TEST_F(MeaningPartTest, AFileThatCannotBeIsCorrupt) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "meaning";
+  for (int i = 0; i < 6; ++i) Append(true);
+  ASSERT_TRUE(part_->Save(file, table_.All()).ok());
+  const std::vector<SavedBlock> saved = SavedNow();
+  const auto load = [&](const std::vector<SavedBlock>& blocks) {
+    return Make(context_)->Load(file, blocks, false).code();
+  };
+  EXPECT_EQ(load(saved), StatusCode::kOk);
+  for (const int64_t tokens : {INT64_MAX, INT64_MAX / 2, int64_t{1} << 40, int64_t{100'000}}) {
+    for (const int32_t first_page : {-1, 0}) {
+      std::vector<SavedBlock> longer = saved;
+      longer.push_back({9, tokens, first_page});
+      EXPECT_EQ(load(longer), StatusCode::kCorrupt);
+    }
+  }
+  std::vector<SavedBlock> fewer = saved;
+  fewer.pop_back();
+  EXPECT_EQ(load(fewer), StatusCode::kCorrupt);
+  // One over the length of the first vector.
+  const std::string good = BytesOf(file);
+  constexpr size_t kFirstLength = 64 + 64 * kDimension / 4;
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F, 2.0F}) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + kFirstLength, &wrong, sizeof wrong);
+    Checksum(bytes);
+    WriteBytes(file, bytes);
+    EXPECT_EQ(load(saved), StatusCode::kCorrupt);
+  }
 }
 
 TEST_F(MeaningPartTest, ForgettingGivesBack) {

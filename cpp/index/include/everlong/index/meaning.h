@@ -64,9 +64,8 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // with that sentence once more: a statement is one sentence, and what a short text is about is said by all of it. Both
 // are searched on the host.
 //
-// The part is not saved to a file. The store has the same tensors, each with its checksum. Those of 2,000 blocks of 512
-// tokens (33 MB) are read and laid out in 0.1 to 0.2 s. So a second copy on disk, in which forgotten data could be
-// left, is not worth it.
+// A saved file has the vectors as a search reads them, and is mapped. A block that lacks some of its tensors is not in
+// it.
 std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options,
                                       IndexPart part = IndexPart::kMeaning);
 

@@ -41,6 +41,8 @@ struct PartKind {
   Result<std::unique_ptr<Part>> (*make)(const PartContext& context) = nullptr;
   // For from_caller: make an empty part with the settings of a saved file; null when the settings are invalid.
   std::unique_ptr<Part> (*from_settings)(const PartContext& context, const std::string& settings) = nullptr;
+  // For kinds that take tensors: return the names of those that a file saved with these settings is made of.
+  std::vector<std::string> (*tensors_of)(const std::string& settings) = nullptr;
 };
 
 // Return the kinds by IndexPart::number.

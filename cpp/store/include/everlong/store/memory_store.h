@@ -217,6 +217,10 @@ class MemoryStore {
   // In order of name; empty if there are none. kNotFound for an unknown block or tensor; kCorrupt.
   [[nodiscard]] Result<std::vector<TensorInfo>> Tensors(int64_t block) const;
   [[nodiscard]] Result<Tensor> ReadTensor(int64_t block, const std::string& name) const;
+  // Return, for each committed block of these ids, both included, that has some of these tensors, a checksum of their
+  // names, dtypes, shapes and bytes. No bytes are read.
+  [[nodiscard]] Result<std::map<int64_t, uint32_t>> TensorChecksums(int64_t first, int64_t last,
+                                                                    std::span<const std::string> names) const;
   // Read what is committed, as of one moment: all of it; a node (kNotFound); the nodes of a kind; the edges of a node.
   [[nodiscard]] Result<Graph> ReadGraph() const;
   [[nodiscard]] Result<GraphNode> Node(int64_t id) const;
