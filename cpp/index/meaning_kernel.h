@@ -31,6 +31,7 @@ class MeaningRows {
   [[nodiscard]] int32_t count() const { return count_; }
   // [quads][kMeaningRows] words of four int8.
   const uint32_t* quads() const { return quads_.data(); }
+  [[nodiscard]] uint32_t quad_count() const { return static_cast<uint32_t>(quads_.size()) / kMeaningRows; }
   // [quads][2][kMeaningRows] words of two int16: numbers 0 and 2, numbers 1 and 3.
   const uint32_t* pairs() const { return pairs_.data(); }
   // [kMeaningRows]: what the 128 in every number of a vector adds to a dot product.

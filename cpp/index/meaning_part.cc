@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -28,10 +30,21 @@ constexpr Voices kMeaningVoices{{Evidence{55.0, 3.2}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 18.0}, Voice::Grows::kAsShare}};
 constexpr Voices kEncoderVoices{{Evidence{39.5, 3.8}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 27.0}, Voice::Grows::kAsShare}};
+// The share of the pages that signs leave to be scored by numbers, the fewest and the most; and how many for each page
+// that is asked for.
+constexpr size_t kLeftShare = 64;
+constexpr size_t kFewestLeft = 512;
+constexpr size_t kMostLeft = 16'384;
+constexpr size_t kLeftForEach = 8;
 constexpr std::string_view kDtype = "I8";
 constexpr std::string_view kMagic = "everlong meaning 1\n";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
+
+// Return how many of so many pages are left for a ranking of the k best.
+size_t LeftOf(size_t pages, int32_t k) {
+  return std::max(std::clamp(pages / kLeftShare, kFewestLeft, kMostLeft), kLeftForEach * static_cast<size_t>(k));
+}
 
 Status CheckOption(const char* name, int32_t value, int32_t most) {
   if (value >= 1 && value <= most) return OkStatus();
@@ -99,17 +112,24 @@ class Space {
     return true;
   }
   void WriteTo(IndexFileWriter& writer, std::span<const int32_t> first_pages) const {
+    for (const int32_t page : first_pages) writer.WriteAll(vectors_.SignTiles(page));
     for (const int32_t page : first_pages) writer.WriteAll(vectors_.Tiles(page));
   }
   // Take what WriteTo wrote of these blocks. The mapping is kept by Keep.
   Status ReadFrom(IndexFileReader& reader, std::span<const SavedBlock> blocks, int32_t page_tokens) {
+    std::vector<std::span<uint32_t>> signs;
     for (const SavedBlock& block : blocks) {
       const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
-      if (std::cmp_greater(count, reader.left() / sizeof(float))) return reader.Truncated();  // TileWords may overflow
+      if (std::cmp_greater(count, reader.left() / sizeof(uint32_t))) return reader.Truncated();  // words may overflow
+      EVERLONG_ASSIGN_OR_RETURN(signs.emplace_back(), reader.ReadMapped<uint32_t>(vectors_.SignWords(count)));
+    }
+    for (size_t at = 0; at < blocks.size(); ++at) {
+      const SavedBlock& block = blocks[at];
+      const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
       EVERLONG_ASSIGN_OR_RETURN(const std::span<uint32_t> tiles,
                                 reader.ReadMapped<uint32_t>(vectors_.TileWords(count)));
       if (block.first_page < 0) continue;
-      if (!vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles)) {
+      if (!vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles, signs[at])) {
         return reader.Corrupt("the length of a vector is out of range");
       }
     }
@@ -117,8 +137,9 @@ class Space {
   }
   [[nodiscard]] int64_t BytesFor(int64_t pages, int32_t page_tokens) const {
     const int64_t tile_words = MeaningTileWords(MeaningQuadsOf(dimension_));
-    return GroupsOf(page_tokens, group_tokens_) * pages * tile_words * static_cast<int64_t>(sizeof(uint32_t)) /
-           kTileVectors;
+    const int64_t sign_words = int64_t{SignWordsOf(MeaningQuadsOf(dimension_))} * kTileVectors;
+    return GroupsOf(page_tokens, group_tokens_) * pages * (tile_words + sign_words) *
+           static_cast<int64_t>(sizeof(uint32_t)) / kTileVectors;
   }
 
  private:
@@ -155,6 +176,7 @@ class MeaningPart final : public Part {
       : context_(context),
         kind_(KindOf(part)),
         settings_(SettingsOf(options)),
+        coarse_from_(options.coarse_from),
         tokens_(MeaningTensor(options.pack, part), options.dimension, options.group_tokens) {
     if (options.sentence_dimension > 0) {
       wholes_.emplace_back(SentenceTensor(options.pack), options.sentence_dimension, options.sentence_tokens);
@@ -206,22 +228,38 @@ class MeaningPart final : public Part {
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
     EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery question, Asked(query, kind_.input, tokens_));
-    const MeaningPages pages = PagesOfMeaning(tokens_.vectors(), context_.table, filter);
-    std::vector<MeaningScore> scores = Scores(question, pages);
+    MeaningPages pages = PagesOfMeaning(tokens_.vectors(), context_.table, filter);
     auto whole = static_cast<float>(question.whole());
+    std::optional<MeaningQuery> sentence;
     if (!wholes_.empty() && !query.Input(kSentenceInput).empty()) {
-      EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery sentence, Asked(query, kSentenceInput, wholes_.front()));
-      const std::vector<float> of_sentences = Alone(sentence, wholes_[0], filter, pages);
-      const std::vector<float> of_passages = Alone(sentence, wholes_[1], filter, pages);
-      for (size_t at = 0; at < scores.size(); ++at) {
-        scores[at].alone += of_sentences[at] + (of_passages[at] != 0 ? of_passages[at] : of_sentences[at]);
-      }
-      whole += 2 * static_cast<float>(sentence.whole());
+      EVERLONG_ASSIGN_OR_RETURN(sentence, Asked(query, kSentenceInput, wholes_.front()));
+      whole += 2 * static_cast<float>(sentence->whole());
     }
+    std::vector<int32_t> kept;  // positions of the pages that are ranked
+    const size_t left = LeftOf(pages.ordinals.size(), k);
+    if (mirror_ == nullptr && std::cmp_greater_equal(pages.ordinals.size(), coarse_from_) &&
+        2 * left < pages.ordinals.size()) {
+      std::vector<MeaningScore> coarse = ScoreMeaning(question, tokens_.vectors(), pages, MeaningLevel::kSigns);
+      if (sentence) AddWholes(*sentence, pages.ordinals, MeaningLevel::kSigns, coarse);
+      MeaningChoice choice = ChooseMeaning(pages, coarse, left);
+      pages = std::move(choice.pages);
+      kept = std::move(choice.kept);
+    } else {
+      kept.resize(pages.ordinals.size());
+      std::iota(kept.begin(), kept.end(), 0);
+    }
+    const std::vector<MeaningScore> all = Scores(question, pages);
+    std::vector<int32_t> ordinals;
+    std::vector<MeaningScore> scores;
+    for (const int32_t at : kept) {
+      ordinals.push_back(pages.ordinals[static_cast<size_t>(at)]);
+      scores.push_back(all[static_cast<size_t>(at)]);
+    }
+    if (sentence) AddWholes(*sentence, ordinals, MeaningLevel::kExact, scores);
     const auto hits_by = [&](float MeaningScore::* score) {
       std::vector<Hit> hits;
       hits.reserve(scores.size());
-      for (size_t at = 0; at < scores.size(); ++at) hits.push_back({pages.ordinals[at], scores[at].*score});
+      for (size_t at = 0; at < scores.size(); ++at) hits.push_back({ordinals[at], scores[at].*score});
       return hits;
     };
     return std::vector{Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kind_.voice),
@@ -302,26 +340,22 @@ class MeaningPart final : public Part {
     if (mirror_ != nullptr) {
       if (auto on_device = mirror_->Scores(tokens_.vectors(), question, pages)) return *std::move(on_device);
     }
-    return ScoreMeaning(question, tokens_.vectors(), pages);
+    return ScoreMeaning(question, tokens_.vectors(), pages, MeaningLevel::kExact);
   }
-  // Return what the vectors of a space score for each of `pages` alone; 0 for a page that has none.
-  [[nodiscard]] std::vector<float> Alone(const MeaningQuery& question, const Space& space, const PageFilter& filter,
-                                         const MeaningPages& pages) const {
-    std::vector<float> alone(pages.ordinals.size(), 0.0F);
-    const MeaningPages there = PagesOfMeaning(space.vectors(), context_.table, filter);
-    const std::vector<MeaningScore> scores = ScoreMeaning(question, space.vectors(), there);
-    size_t at = 0;
-    for (size_t of = 0; of < scores.size(); ++of) {
-      while (at < alone.size() && pages.ordinals[at] < there.ordinals[of]) ++at;
-      if (at == alone.size()) break;
-      if (pages.ordinals[at] == there.ordinals[of]) alone[at] = scores[of].alone;
+  // Add to the scores alone of pages [n] what their sentences and passages score for the question as a sentence.
+  void AddWholes(const MeaningQuery& sentence, std::span<const int32_t> ordinals, MeaningLevel level,
+                 std::span<MeaningScore> scores) const {
+    const std::vector<float> of_sentences = ScoreAlone(sentence, wholes_[0].vectors(), ordinals, level);
+    const std::vector<float> of_passages = ScoreAlone(sentence, wholes_[1].vectors(), ordinals, level);
+    for (size_t at = 0; at < scores.size(); ++at) {
+      scores[at].alone += of_sentences[at] + (of_passages[at] != 0 ? of_passages[at] : of_sentences[at]);
     }
-    return alone;
   }
 
   const PartContext& context_;
   const PartKind& kind_;
   std::string settings_;
+  int32_t coarse_from_;
   Space tokens_;
   std::vector<Space> wholes_;              // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device

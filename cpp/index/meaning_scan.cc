@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <numbers>
+#include <numeric>
 
 #include "everlong/base/parallel_for.h"
 #include "int8.h"
@@ -15,11 +18,46 @@ constexpr int64_t kScannedAtOnce = 4096;
 constexpr int64_t kAddedAtOnce = 32'768;
 constexpr auto kRows = static_cast<size_t>(kMeaningRows);
 
+// Return what a score by signs is multiplied by to be about as large as one by numbers. The length of a vector of n
+// numbers is about sqrt(n pi / 2) times the mean of their magnitudes, as of numbers from a normal distribution.
+double PerSignScore(int32_t dimension) { return std::sqrt(std::numbers::pi / 2 / dimension); }
+
+// Score pages [n] for one row by their signs, pages of a block that follow each other in one go. alone [n] are zeros.
+void ScoreRuns(const MeaningRows& rows, float scale, const MeaningVectors& vectors, std::span<const int32_t> ordinals,
+               float* alone) {
+  const SignKernel& kernel = BestSignKernel();
+  std::vector<float> scores;
+  std::vector<int32_t> ends;  // of the pages of a run, among its vectors
+  for (size_t at = 0; at < ordinals.size();) {
+    SignRun run{};
+    ends.clear();
+    for (size_t next = at; next < ordinals.size() && vectors.Has(ordinals[next]); ++next) {
+      const SignRun page = vectors.Signs(ordinals[next]);
+      if (ends.empty()) run = page;
+      if (page.tiles != run.tiles || (!ends.empty() && page.first != run.last)) break;
+      run.last = page.last;
+      ends.push_back(page.last - run.first);
+    }
+    if (ends.empty()) {
+      ++at;
+      continue;
+    }
+    scores.resize(static_cast<size_t>(ends.back()));
+    kernel.scores(run, rows, scores.data());
+    int32_t first = 0;
+    for (const int32_t end : ends) {
+      float largest = scores[static_cast<size_t>(first)];
+      while (++first < end) largest = std::max(largest, scores[static_cast<size_t>(first)]);
+      alone[at++] = scale * largest;
+    }
+  }
+}
+
 }  // namespace
 
 MeaningQuery::MeaningQuery(std::span<const float> rows, int32_t dimension) {
   const auto width = static_cast<size_t>(dimension);
-  std::vector<int8_t> codes(width);
+  std::vector<Row> rounded;
   for (size_t begin = 0; begin < rows.size(); begin += width) {
     const std::span<const float> row = rows.subspan(begin, width);
     double largest = 0;
@@ -29,17 +67,29 @@ MeaningQuery::MeaningQuery(std::span<const float> rows, int32_t dimension) {
       square += static_cast<double>(number) * number;
     }
     if (largest == 0) continue;
-    const double weight = std::sqrt(square);
+    Row made{std::vector<int8_t>(width), std::sqrt(square), 0};
     int64_t rounded_square = 0;
     for (size_t i = 0; i < width; ++i) {
-      codes[i] = FloatToInt8(static_cast<float>(row[i] * (double{kInt8Max} / largest)));
-      rounded_square += int64_t{codes[i]} * codes[i];
+      made.codes[i] = FloatToInt8(static_cast<float>(row[i] * (double{kInt8Max} / largest)));
+      rounded_square += int64_t{made.codes[i]} * made.codes[i];
     }
-    if (blocks_.empty() || blocks_.back().rows.count() == kMeaningRows) blocks_.push_back({MeaningRows(dimension), {}});
-    blocks_.back().rows.Add(codes);
-    blocks_.back().scales.push_back(weight / std::sqrt(static_cast<double>(rounded_square)));
-    whole_ += weight;
+    made.scale = made.weight / std::sqrt(static_cast<double>(rounded_square));
+    whole_ += made.weight;
+    rounded.push_back(std::move(made));
   }
+  blocks_ = BlocksOf(rounded, dimension);
+  std::ranges::stable_sort(rounded, std::ranges::greater(), &Row::weight);
+  heaviest_ = BlocksOf(std::span(rounded).first(std::min(rounded.size(), kSignRows)), dimension);
+}
+
+std::vector<MeaningQuery::Block> MeaningQuery::BlocksOf(std::span<const Row> rows, int32_t dimension) {
+  std::vector<Block> blocks;
+  for (const Row& row : rows) {
+    if (blocks.empty() || blocks.back().rows.count() == kMeaningRows) blocks.push_back({MeaningRows(dimension), {}});
+    blocks.back().rows.Add(row.codes);
+    blocks.back().scales.push_back(row.scale);
+  }
+  return blocks;
 }
 
 MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& table, const PageFilter& filter) {
@@ -72,15 +122,23 @@ MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& tab
 }
 
 std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors,
-                                       const MeaningPages& pages) {
+                                       const MeaningPages& pages, MeaningLevel level) {
   const size_t count = pages.ordinals.size();
-  const MeaningKernel& kernel = BestMeaningKernel();
+  const bool by_signs = level == MeaningLevel::kSigns;
+  const MeaningKernel& exact = BestMeaningKernel();
+  const SignKernel& signs = BestSignKernel();
   std::vector<MeaningSum> sums(count);
   std::vector<float> maxima(query.blocks().empty() ? 0 : count * kRows);  // of one block of rows at a time
-  for (const MeaningQuery::Block& block : query.blocks()) {
+  for (const MeaningQuery::Block& block : by_signs ? query.heaviest() : query.blocks()) {
     ParallelFor(0, std::ssize(sums), kScannedAtOnce, [&](int64_t first, int64_t last) {
       for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(last); ++at) {
-        kernel.page_maxima(vectors.Run(pages.ordinals[at]), block.rows, maxima.data() + at * kRows);
+        const int32_t page = pages.ordinals[at];
+        float* const of_page = maxima.data() + at * kRows;
+        if (by_signs) {
+          signs.page_maxima(vectors.Signs(page), block.rows, of_page);
+        } else {
+          exact.page_maxima(vectors.Run(page), block.rows, of_page);
+        }
       }
     });
     ParallelFor(0, std::ssize(sums), kAddedAtOnce, [&](int64_t first, int64_t last) {
@@ -96,11 +154,82 @@ std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningV
       }
     });
   }
+  const double per_score = by_signs ? PerSignScore(vectors.dimension()) : 1;
   std::vector<MeaningScore> scores(count);
-  std::ranges::transform(sums, scores.begin(), [](const MeaningSum& sum) {
-    return MeaningScore{static_cast<float>(sum.alone), static_cast<float>(sum.with_neighbours)};
+  std::ranges::transform(sums, scores.begin(), [per_score](const MeaningSum& sum) {
+    return MeaningScore{static_cast<float>(sum.alone * per_score), static_cast<float>(sum.with_neighbours * per_score)};
   });
   return scores;
+}
+
+std::vector<float> ScoreAlone(const MeaningQuery& query, const MeaningVectors& vectors,
+                              std::span<const int32_t> ordinals, MeaningLevel level) {
+  std::vector<float> alone(ordinals.size(), 0.0F);
+  const auto blocks = query.heaviest();
+  if (level == MeaningLevel::kSigns && blocks.size() == 1 && blocks[0].rows.count() == 1) {
+    const auto scale = static_cast<float>(blocks[0].scales[0] * PerSignScore(vectors.dimension()));
+    ParallelFor(0, std::ssize(ordinals), kScannedAtOnce, [&](int64_t first, int64_t last) {
+      ScoreRuns(blocks[0].rows, scale, vectors,
+                ordinals.subspan(static_cast<size_t>(first)).first(static_cast<size_t>(last - first)),
+                alone.data() + first);
+    });
+    return alone;
+  }
+  MeaningPages pages;
+  std::vector<size_t> positions;
+  for (size_t at = 0; at < ordinals.size(); ++at) {
+    if (!vectors.Has(ordinals[at])) continue;
+    pages.ordinals.push_back(ordinals[at]);
+    positions.push_back(at);
+  }
+  pages.before.resize(positions.size());
+  std::iota(pages.before.begin(), pages.before.end(), 0);
+  pages.after = pages.before;
+  const std::vector<MeaningScore> scores = ScoreMeaning(query, vectors, pages, level);
+  for (size_t at = 0; at < scores.size(); ++at) alone[positions[at]] = scores[at].alone;
+  return alone;
+}
+
+MeaningChoice ChooseMeaning(const MeaningPages& pages, std::span<const MeaningScore> coarse, size_t count) {
+  std::vector<bool> is_chosen(coarse.size());
+  count = std::min(count, coarse.size());
+  struct Scored {
+    float score;
+    int32_t position;
+  };
+  std::vector<Scored> scored(coarse.size());
+  for (float MeaningScore::* const score : {&MeaningScore::alone, &MeaningScore::with_neighbours}) {
+    for (size_t at = 0; at < scored.size(); ++at) scored[at] = {coarse[at].*score, static_cast<int32_t>(at)};
+    const auto end = scored.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(scored.begin(), end, scored.end(), [](const Scored& a, const Scored& b) {
+      return a.score != b.score ? a.score > b.score : a.position < b.position;
+    });
+    for (auto at = scored.begin(); at != end; ++at) is_chosen[static_cast<size_t>(at->position)] = true;
+  }
+  std::vector<bool> is_scored = is_chosen;
+  for (size_t at = 0; at < is_chosen.size(); ++at) {
+    if (is_chosen[at])
+      is_scored[static_cast<size_t>(pages.before[at])] = is_scored[static_cast<size_t>(pages.after[at])] = true;
+  }
+  MeaningChoice choice;
+  std::vector<int32_t> now(is_scored.size(), -1);  // positions among what is scored
+  for (size_t at = 0; at < is_scored.size(); ++at) {
+    if (!is_scored[at]) continue;
+    now[at] = static_cast<int32_t>(choice.pages.ordinals.size());
+    if (is_chosen[at]) choice.kept.push_back(now[at]);
+    choice.pages.ordinals.push_back(pages.ordinals[at]);
+  }
+  for (size_t at = 0; at < is_scored.size(); ++at) {
+    if (!is_scored[at]) continue;
+    // Only a page that is not ranked may lack one of these.
+    const auto or_own = [&](int32_t beside) {
+      const int32_t there = now[static_cast<size_t>(beside)];
+      return there < 0 ? now[at] : there;
+    };
+    choice.pages.before.push_back(or_own(pages.before[at]));
+    choice.pages.after.push_back(or_own(pages.after[at]));
+  }
+  return choice;
 }
 
 }  // namespace everlong::index

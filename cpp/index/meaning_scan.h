@@ -13,6 +13,9 @@
 
 namespace everlong::index {
 
+// Of a real question's weight, eight rows carry four fifths (docs/lab/measured/indexes.md).
+inline constexpr size_t kSignRows = 8;
+
 // A question's rows, rounded and in blocks as the kernels take them.
 class MeaningQuery {
  public:
@@ -24,11 +27,21 @@ class MeaningQuery {
     std::vector<double> scales;  // [rows.count()]: a token's weight over the length of its rounded row
   };
   [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
+  // Return the heaviest rows, at most kSignRows, by which the first level asks; at most one block.
+  [[nodiscard]] std::span<const Block> heaviest() const { return heaviest_; }
   // Return the sum of the weights.
   [[nodiscard]] double whole() const { return whole_; }
 
  private:
+  struct Row {
+    std::vector<int8_t> codes;
+    double weight = 0;
+    double scale = 0;
+  };
+  static std::vector<Block> BlocksOf(std::span<const Row> rows, int32_t dimension);
+
   std::vector<Block> blocks_;
+  std::vector<Block> heaviest_;
   double whole_ = 0;
 };
 
@@ -40,8 +53,22 @@ struct MeaningPages {
 };
 MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& table, const PageFilter& filter);
 
+// What of the vectors is read: all numbers, or their signs (sign_kernel.h). Scores by signs are about as large.
+enum class MeaningLevel : uint8_t { kExact, kSigns };
+
 // [pages]
 std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors,
-                                       const MeaningPages& pages);
+                                       const MeaningPages& pages, MeaningLevel level);
+// Return what pages [n] score alone; 0 for one without vectors.
+std::vector<float> ScoreAlone(const MeaningQuery& query, const MeaningVectors& vectors,
+                              std::span<const int32_t> ordinals, MeaningLevel level);
+
+// What the first level leaves.
+struct MeaningChoice {
+  MeaningPages pages;         // the chosen ones, and those beside them, which count in the score of a group
+  std::vector<int32_t> kept;  // the chosen ones' positions among them, ascending
+};
+// Choose the `count` pages with the best scores alone, and as many with their neighbours. coarse [pages].
+MeaningChoice ChooseMeaning(const MeaningPages& pages, std::span<const MeaningScore> coarse, size_t count);
 
 }  // namespace everlong::index

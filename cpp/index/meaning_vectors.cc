@@ -22,15 +22,20 @@ void MeaningVectors::SkipTo(int32_t page) {
   while (pages() < page) pages_.push_back({});
 }
 
-MeaningVectors::Buffer MeaningVectors::TilesOf(std::span<const int8_t> vectors) const {
+MeaningVectors::Block MeaningVectors::BlockOf(std::span<const int8_t> vectors) const {
   const auto dimension = static_cast<size_t>(dimension_);
   const auto quads = static_cast<size_t>(MeaningQuadsOf(dimension_));
   const size_t count = vectors.size() / dimension;
   const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
-  Buffer tiles(TileWords(static_cast<int64_t>(count)));
+  const auto sign_words = static_cast<size_t>(SignWordsOf(MeaningQuadsOf(dimension_)));
+  Block block;
+  block.own.resize(TileWords(static_cast<int64_t>(count)) + SignWords(static_cast<int64_t>(count)));
+  block.tiles = std::span(block.own).first(TileWords(static_cast<int64_t>(count)));
+  block.signs = std::span(block.own).subspan(block.tiles.size());
   for (size_t vector = 0; vector < count; ++vector) {
     const std::span<const int8_t> numbers = vectors.subspan(vector * dimension, dimension);
-    uint32_t* const words = tiles.data() + vector / kVectors * tile_words + vector % kVectors;
+    uint32_t* const words = block.tiles.data() + vector / kVectors * tile_words + vector % kVectors;
+    uint32_t* const signs = block.signs.data() + vector / kVectors * sign_words * kVectors + vector % kVectors;
     int64_t square = 0;
     for (size_t quad = 0; quad < quads; ++quad) {
       uint32_t word = 0;
@@ -40,20 +45,21 @@ MeaningVectors::Buffer MeaningVectors::TilesOf(std::span<const int8_t> vectors) 
         word |= static_cast<uint32_t>(number + 128) << (8 * i);
       }
       words[quad * kVectors] = word;
+      signs[quad / 8 * kVectors] |= ((word >> 7U) & 0x01010101U) << (quad % 8);
     }
+    for (size_t word = 0; square == 0 && word < sign_words; ++word) signs[word * kVectors] = 0;
     const float per_length = square > 0 ? static_cast<float>(1 / std::sqrt(static_cast<double>(square))) : 0.0F;
     words[quads * kVectors] = std::bit_cast<uint32_t>(per_length);
   }
-  return tiles;
+  return block;
 }
 
 void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors) {
-  Block block{{}, TilesOf(vectors)};
-  block.tiles = block.own;
-  Place(first_page, counts, std::move(block));
+  Place(first_page, counts, BlockOf(vectors));
 }
 
-bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles) {
+bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles,
+                               std::span<uint32_t> signs) {
   const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
   EVERLONG_CHECK(tiles.size() % tile_words == 0);
   for (std::span<const uint32_t> left = tiles; !left.empty(); left = left.subspan(tile_words)) {
@@ -62,7 +68,7 @@ bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> coun
       if (!(per_length >= 0 && per_length <= 1)) return false;
     }
   }
-  Place(first_page, counts, {tiles, {}});
+  Place(first_page, counts, {tiles, signs, {}});
   return true;
 }
 
@@ -71,7 +77,7 @@ void MeaningVectors::Place(int32_t first_page, std::span<const int32_t> counts, 
   int32_t page = first_page;
   int32_t first = 0;
   for (const int32_t count : counts) {
-    pages_[page++] = {block.tiles.data(), first, first + count};
+    pages_[page++] = {block.tiles.data(), block.signs.data(), first, first + count};
     first += count;
   }
   Remove(first_page);
@@ -83,6 +89,7 @@ void MeaningVectors::Remove(int32_t first_page) {
   const auto found = blocks_.find(first_page);
   if (found == blocks_.end()) return;
   std::ranges::fill(found->second.tiles, 0U);
+  std::ranges::fill(found->second.signs, 0U);
   own_bytes_ -= BytesOf(found->second.own);
   blocks_.erase(found);
 }

@@ -13,12 +13,13 @@
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
 #include "meaning_kernel.h"
+#include "sign_kernel.h"
 
 namespace everlong::index {
 
 // One thread at a time changes it. Searches run beside a Put of pages that no search covers yet. No search may run
-// beside any other change of the pages that it covers. The vectors of a block are one array of tiles, which never moves:
-// of this process, or mapped from a file.
+// beside any other change of the pages that it covers. The vectors of a block are one array of tiles, and one of their
+// signs (sign_kernel.h). These never move: they are of this process, or mapped from a file.
 class MeaningVectors {
  public:
   explicit MeaningVectors(int32_t dimension);
@@ -30,10 +31,12 @@ class MeaningVectors {
   // Give the pages of a block, from `first_page` on, these vectors in place of what they have: [sum of counts,
   // dimension], counts [pages], each at least 1.
   void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
-  // The same with Tiles() of such a block of another MeaningVectors of this dimension: TileWords(sum of counts) words,
-  // at the beginning of a cache line. They lie in a mapping that Keep gets, or got. False, and nothing has changed, if
-  // they say of a vector that one over its length is not between 0 and 1.
-  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles);
+  // The same with Tiles() and Signs() of such a block of another MeaningVectors of this dimension: TileWords and
+  // SignWords(sum of counts) words, each at the beginning of a cache line. They lie in a mapping that Keep gets, or
+  // got. False, and nothing has changed, if they say of a vector that one over its length is not between 0 and 1. Any
+  // signs will do.
+  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles,
+                               std::span<uint32_t> signs);
   // Keep a mapping as long as this object.
   void Keep(std::shared_ptr<FileMapping> mapping) { mappings_.push_back(std::move(mapping)); }
   // Remove the vectors of the pages of one block, and make them zeros where they lie.
@@ -45,14 +48,27 @@ class MeaningVectors {
     const Page& at = pages_[page];
     return {at.tiles, MeaningQuadsOf(dimension_), at.first, at.last};
   }
+  [[nodiscard]] SignRun Signs(int32_t page) const {
+    const Page& at = pages_[page];
+    return {at.signs, SignWordsOf(MeaningQuadsOf(dimension_)), at.first, at.last};
+  }
   // Return all tiles of the block with pages that begin there (meaning_layout.h); none without vectors.
   [[nodiscard]] std::span<const uint32_t> Tiles(int32_t first_page) const {
     const auto found = blocks_.find(first_page);
     return found == blocks_.end() ? std::span<const uint32_t>() : found->second.tiles;
   }
-  // Return the words of a block of so many vectors.
+  [[nodiscard]] std::span<const uint32_t> SignTiles(int32_t first_page) const {
+    const auto found = blocks_.find(first_page);
+    return found == blocks_.end() ? std::span<const uint32_t>() : found->second.signs;
+  }
+  // Return the words of a block of so many vectors, and those of their signs.
+  [[nodiscard]] size_t SignWords(int64_t vectors) const {
+    return static_cast<size_t>((vectors + kTileVectors - 1) / kTileVectors * SignWordsOf(MeaningQuadsOf(dimension_)) *
+                               kTileVectors);
+  }
   [[nodiscard]] size_t TileWords(int64_t vectors) const {
-    return static_cast<size_t>((vectors + kTileVectors - 1) / kTileVectors * MeaningTileWords(MeaningQuadsOf(dimension_)));
+    return static_cast<size_t>((vectors + kTileVectors - 1) / kTileVectors *
+                               MeaningTileWords(MeaningQuadsOf(dimension_)));
   }
   [[nodiscard]] int32_t dimension() const { return dimension_; }
   [[nodiscard]] int64_t bytes() const;  // without what is mapped, which is the system's
@@ -60,6 +76,7 @@ class MeaningVectors {
  private:
   struct Page {
     const uint32_t* tiles = nullptr;  // of its block; none without vectors
+    const uint32_t* signs = nullptr;  // the same
     int32_t first = 0;                // its vectors among the block's
     int32_t last = 0;
   };
@@ -67,11 +84,12 @@ class MeaningVectors {
 
   struct Block {
     std::span<uint32_t> tiles;
-    Buffer own;  // which they lie in; empty if they are mapped
+    std::span<uint32_t> signs;
+    Buffer own;  // which both lie in; empty if they are mapped
   };
 
-  // Make tiles of vectors [n, dimension].
-  [[nodiscard]] Buffer TilesOf(std::span<const int8_t> vectors) const;
+  // Make tiles and signs of vectors [n, dimension].
+  [[nodiscard]] Block BlockOf(std::span<const int8_t> vectors) const;
   void Place(int32_t first_page, std::span<const int32_t> counts, Block block);
   void Remove(int32_t first_page);
 

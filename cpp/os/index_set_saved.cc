@@ -155,8 +155,7 @@ void IndexSet::MarkUnsaved() {
 }
 
 Status IndexSet::SaveSegment(const PartKind& kind, const Part& part, Segment& segment) const {
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<CoveredBlock> covered,
-                            CoveredBlocks(segment.ids, part.needs().tensor_names));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<CoveredBlock> covered, CoveredBlocks(segment.ids, part.needs().tensor_names));
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
   const SavedIndex saved = *Saved(kind.name, segment.ids);
   EVERLONG_RETURN_IF_ERROR(saved.Write(

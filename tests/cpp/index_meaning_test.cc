@@ -16,11 +16,11 @@
 
 #include "../../cpp/index/meaning_kernel.h"
 #include "../../cpp/index/meaning_vectors.h"
+#include "base_temporary_folder.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/part_kinds.h"
 #include "everlong/index/token_statistics.h"
-#include "base_temporary_folder.h"
 #include "index_vectors_case.h"
 
 namespace everlong::index {
@@ -402,10 +402,16 @@ TEST_F(MeaningPartTest, AFileThatCannotBeIsCorrupt) {
   EXPECT_EQ(load(fewer), StatusCode::kCorrupt);
   // One over the length of the first vector.
   const std::string good = BytesOf(file);
-  constexpr size_t kFirstLength = 64 + 64 * kDimension / 4;
-  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F, 2.0F}) {
+  // Behind the signs of every block, in tiles of 16.
+  size_t signs = 0;
+  for (const SavedBlock& block : saved) {
+    signs += static_cast<size_t>((MeaningVectorsOf(block.tokens, kPageTokens, kGroupTokens) + 15) / 16) * 64;
+  }
+  const size_t first_length = 64 + signs + size_t{64} * kDimension / 4;
+  for (const float wrong :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F, 2.0F}) {
     std::string bytes = good;
-    std::memcpy(bytes.data() + kFirstLength, &wrong, sizeof wrong);
+    std::memcpy(bytes.data() + first_length, &wrong, sizeof wrong);
     Checksum(bytes);
     WriteBytes(file, bytes);
     EXPECT_EQ(load(saved), StatusCode::kCorrupt);
@@ -467,6 +473,128 @@ TEST_F(MeaningPartTest, RefusesAQuestionThatIsNoNumbers) {
   const auto expected = part_->Rank(same, filter, 1).value()[0].hits;
   ASSERT_EQ(hits.size(), expected.size());
   for (size_t i = 0; i < hits.size(); ++i) EXPECT_EQ(hits[i].page, expected[i].page);
+}
+
+// Pages of blocks that have vectors of tokens, sentences and passages, in a part of two levels and in one of one.
+class TwoLevelsTest : public testing::Test {
+ protected:
+  static constexpr int32_t kPageTokens = 8;
+  static constexpr int32_t kBlockPages = 5;
+  static constexpr int32_t kBlocks = 400;
+  static constexpr int32_t kWidth = 64;
+  static constexpr int32_t kSentenceWidth = 48;
+  static constexpr int32_t kGroup = 2;
+
+  TwoLevelsTest() {
+    const std::vector<std::string> names{"encoder.p", SentenceTensor("p"), PassageTensor("p")};
+    const std::vector<std::vector<int64_t>> shapes{
+        {kBlockPages * kPageTokens / kGroup, kWidth}, {kBlockPages * 2, kSentenceWidth}, {kBlockPages, kSentenceWidth}};
+    for (int32_t number = 0; number < kBlocks; ++number) {
+      NewBlock block;
+      block.id = number + 1;
+      block.span = {int64_t{number} * kBlockPages * kPageTokens, int64_t{number + 1} * kBlockPages * kPageTokens};
+      block.source = number % 6 == 0 ? "letters" : "book";
+      BlockInput input;
+      input.first_page = table_.pages();
+      input.page_tokens = kPageTokens;
+      input.tokens = block.span.size();
+      std::vector<BlockTensor> tensors;
+      std::vector<std::vector<int8_t>> codes;
+      for (size_t of = 0; of < names.size(); ++of) {
+        codes.push_back(RandomCodes(random_, static_cast<size_t>(shapes[of][0] * shapes[of][1])));
+        for (int8_t& code : codes.back()) code = std::max<int8_t>(code, -127);
+        if (of == 2 && number % 3 != 0) std::ranges::fill(codes.back(), int8_t{0});  // as of longer texts
+      }
+      for (size_t of = 0; of < names.size(); ++of) {
+        tensors.push_back({names[of], "I8", shapes[of], std::as_bytes(std::span(codes[of]))});
+      }
+      input.tensors = tensors;
+      if (number % 50 != 7) {  // and some wait
+        EXPECT_TRUE(two_->Add(input).ok() && one_->Add(input).ok());
+      }
+      table_.Append(block);
+      tokens_.push_back(std::move(codes[0]));
+      sentences_.push_back(std::move(codes[1]));
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<Part> Make(int32_t coarse_from) const {
+    MeaningOptions options{"p", kWidth, kGroup};
+    options.sentence_dimension = kSentenceWidth;
+    options.sentence_tokens = 4;
+    options.coarse_from = coarse_from;
+    return MakeMeaningPart(context_, options, IndexPart::kEncoder);
+  }
+  // Numbers near a vector of a block.
+  std::vector<float> Near(const std::vector<int8_t>& codes, size_t vector, size_t width) {
+    std::normal_distribution<float> noise(0, 40);
+    std::vector<float> near(codes.begin() + static_cast<std::ptrdiff_t>(vector * width),
+                            codes.begin() + static_cast<std::ptrdiff_t>((vector + 1) * width));
+    for (float& number : near) number = (number + noise(random_)) / 100;
+    return near;
+  }
+
+  std::mt19937 random_{76};
+  BlockTable table_{kPageTokens};
+  TokenStatistics statistics_;
+  PartContext context_{table_, statistics_};
+  std::unique_ptr<Part> two_ = Make(100);
+  std::unique_ptr<Part> one_ = Make(INT32_MAX);
+  std::vector<std::vector<int8_t>> tokens_;
+  std::vector<std::vector<int8_t>> sentences_;
+};
+
+TEST_F(TwoLevelsTest, WhatIsRankedHasItsExactScores) {
+  SearchFilter letters;
+  letters.sources = {"letters"};
+  SearchFilter book;
+  book.sources = {"book"};
+  constexpr int32_t kAsked = 16;
+  int64_t found = 0;
+  int64_t wanted = 0;
+  for (int question = 0; question < 40; ++question) {
+    const size_t block = random_() % kBlocks;
+    std::vector<float> rows;
+    for (size_t row = 0; row < 1 + random_() % 20; ++row) {
+      const std::vector<float> near = Near(tokens_[block], random_() % 20, kWidth);
+      rows.insert(rows.end(), near.begin(), near.end());
+    }
+    const std::vector<float> sentence = Near(sentences_[block], random_() % 10, kSentenceWidth);
+    Query query;
+    query.inputs["encoder_query"].numbers = rows;
+    if (question % 3 != 0) query.inputs["sentence_query"].numbers = sentence;
+    for (const SearchFilter& search_filter : {SearchFilter(), letters, book}) {
+      const PageFilter filter = table_.Recallable(1, 0, search_filter);
+      const bool all_are_scored = !search_filter.sources.empty() && search_filter.sources[0] == "letters";
+      const std::vector<Ranking> all = one_->Rank(query, filter, INT32_MAX).value();
+      const std::vector<Ranking> by_one = one_->Rank(query, filter, kAsked).value();
+      const std::vector<Ranking> by_two = two_->Rank(query, filter, kAsked).value();
+      ASSERT_EQ(by_two.size(), all.size());
+      for (size_t ranking = 0; ranking < all.size(); ++ranking) {
+        std::map<int32_t, float> scores;
+        for (const Hit& hit : all[ranking].hits) scores[hit.page] = hit.score;
+        std::set<int32_t> pages;
+        EXPECT_EQ(by_two[ranking].whole, by_one[ranking].whole);
+        ASSERT_EQ(by_two[ranking].hits.size(), by_one[ranking].hits.size());
+        for (const Hit& hit : by_two[ranking].hits) {
+          EXPECT_EQ(hit.score, scores.at(hit.page));
+          pages.insert(hit.page);
+        }
+        EXPECT_TRUE(std::ranges::is_sorted(by_two[ranking].hits, std::ranges::greater(), &Hit::score));
+        // The page that was asked for, and nearly all that come behind it.
+        EXPECT_EQ(by_two[ranking].hits[0], by_one[ranking].hits[0]);
+        if (all_are_scored) {
+          EXPECT_EQ(by_two[ranking].hits, by_one[ranking].hits);
+        }
+        for (const Hit& hit : by_one[ranking].hits) found += pages.contains(hit.page) ? 1 : 0;
+        wanted += std::ssize(by_one[ranking].hits);
+      }
+    }
+    // Where nearly all are asked for, all are scored.
+    const PageFilter every = table_.Recallable(1, 0);
+    EXPECT_EQ(two_->Rank(query, every, 1500).value()[0].hits, one_->Rank(query, every, 1500).value()[0].hits);
+  }
+  EXPECT_GE(static_cast<double>(found), 0.97 * static_cast<double>(wanted));
 }
 
 TEST(MeaningOptionsTest, AreChecked) {

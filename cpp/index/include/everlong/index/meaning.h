@@ -15,6 +15,9 @@
 
 namespace everlong::index {
 
+// So many pages take a few milliseconds without the first level.
+inline constexpr int32_t kMeaningCoarseFrom = 8'192;
+
 struct MeaningOptions {
   std::string pack;  // id of the trained pack that makes the vectors; vectors of other packs are ignored
   int32_t dimension = 0;
@@ -27,6 +30,7 @@ struct MeaningOptions {
   // stands in; 0: it has none of either.
   int32_t sentence_dimension = 0;
   int32_t sentence_tokens = 0;
+  int32_t coarse_from = kMeaningCoarseFrom;  // pages from which a search has two levels
   bool operator==(const MeaningOptions&) const = default;
 };
 // The largest values allowed; each value is at least 1. Dot products of so many numbers are exact in 32 bits.
@@ -59,10 +63,13 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // fp32. The length of a row is the token's weight w. Rows are rounded to int8, each by its own largest
 // number. A page scores the sum over the rows of w times the largest cosine with any of its vectors. A group scores the
 // same over its middle page, which has vectors, and the pages beside it that may be returned and have vectors. Both are
-// ranked. It is exact: every vector is looked at. With kSentenceInput a page, not a group, also scores its weight times
-// the largest cosine with the vector of a sentence, and its weight times that with the vector of its passage, or else
-// with that sentence once more: a statement is one sentence, and what a short text is about is said by all of it. Both
-// are searched on the host.
+// ranked. With kSentenceInput a page, not a group, also scores its weight times the largest cosine with the vector of a
+// sentence, and its weight times that with the vector of its passage, or else with that sentence once more: a statement
+// is one sentence, and what a short text is about is said by all of it. Both are searched on the host.
+//
+// Every vector is looked at. Where a search on the host may return at least `coarse_from` pages, a first level asks by
+// the heaviest rows and looks at the signs of the vectors' numbers. It leaves the best 32nd of the pages, at least 512 and eight for each that is
+// asked for. Only these are scored as above, each with the pages beside it, and ranked.
 //
 // A saved file has the vectors as a search reads them, and is mapped. A block that lacks some of its tensors is not in
 // it.
