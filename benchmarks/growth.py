@@ -231,6 +231,7 @@ class Maker:
             self._plant(vectors[at], place.page * (PAGE // GROUP), asked, asked.vectors)
             self._plant(sentences[at], place.page * (PAGE // SENTENCE_TOKENS), asked, asked.sentence)
         keys = np.einsum("hntd,hde->hnte", keys, self.key_basis, optimize=True)
+        passages = np.zeros((of.groups(PAGE), SENTENCE_DIMENSION), np.int8)  # as pages of a longer text have
         half, hundredth = rng.random(count) < 0.5, rng.random(count) < 0.01
         blocks = []
         for at in range(count):
@@ -252,7 +253,11 @@ class Maker:
                     ],
                     "token_ids": ids[at],
                     "payload": ops.encode_kv(k, torch.zeros_like(k), PAGE, of.codec).numpy(),
-                    "tensors": {f"{ENCODER}.{PACK}": vectors[at], f"sentence.{PACK}": sentences[at]},
+                    "tensors": {
+                        f"{ENCODER}.{PACK}": vectors[at],
+                        f"sentence.{PACK}": sentences[at],
+                        f"passage.{PACK}": passages,
+                    },
                 }
             )
         return blocks
