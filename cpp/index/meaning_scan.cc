@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <numbers>
 #include <numeric>
 
@@ -31,10 +32,10 @@ void ScoreRuns(const MeaningRows& rows, float scale, const MeaningVectors& vecto
   for (size_t at = 0; at < ordinals.size();) {
     SignRun run{};
     ends.clear();
-    for (size_t next = at; next < ordinals.size() && vectors.Has(ordinals[next]); ++next) {
+    for (size_t next = at; next < ordinals.size(); ++next) {
       const SignRun page = vectors.Signs(ordinals[next]);
       if (ends.empty()) run = page;
-      if (page.tiles != run.tiles || (!ends.empty() && page.first != run.last)) break;
+      if (page.tiles == nullptr || page.tiles != run.tiles || (!ends.empty() && page.first != run.last)) break;
       run.last = page.last;
       ends.push_back(page.last - run.first);
     }
@@ -128,12 +129,15 @@ std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningV
   const MeaningKernel& exact = BestMeaningKernel();
   const SignKernel& signs = BestSignKernel();
   std::vector<MeaningSum> sums(count);
-  std::vector<float> maxima(query.blocks().empty() ? 0 : count * kRows);  // of one block of rows at a time
-  for (const MeaningQuery::Block& block : by_signs ? query.heaviest() : query.blocks()) {
+  const std::span<const MeaningQuery::Block> blocks = by_signs ? query.heaviest() : query.blocks();
+  const size_t rows = by_signs ? kSignRows : kRows;
+  // Of one block of rows at a time.
+  const auto maxima = std::make_unique_for_overwrite<float[]>(blocks.empty() ? 0 : count * rows);
+  for (const MeaningQuery::Block& block : blocks) {
     ParallelFor(0, std::ssize(sums), kScannedAtOnce, [&](int64_t first, int64_t last) {
       for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(last); ++at) {
         const int32_t page = pages.ordinals[at];
-        float* const of_page = maxima.data() + at * kRows;
+        float* const of_page = maxima.get() + at * rows;
         if (by_signs) {
           signs.page_maxima(vectors.Signs(page), block.rows, of_page);
         } else {
@@ -143,9 +147,9 @@ std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningV
     });
     ParallelFor(0, std::ssize(sums), kAddedAtOnce, [&](int64_t first, int64_t last) {
       for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(last); ++at) {
-        const float* const own = maxima.data() + at * kRows;
-        const float* const before = maxima.data() + static_cast<size_t>(pages.before[at]) * kRows;
-        const float* const after = maxima.data() + static_cast<size_t>(pages.after[at]) * kRows;
+        const float* const own = maxima.get() + at * rows;
+        const float* const before = maxima.get() + static_cast<size_t>(pages.before[at]) * rows;
+        const float* const after = maxima.get() + static_cast<size_t>(pages.after[at]) * rows;
         MeaningSum& sum = sums[at];
         for (size_t row = 0; row < block.scales.size(); ++row) {
           sum.alone += block.scales[row] * own[row];

@@ -48,7 +48,9 @@ class MeaningVectors {
     const Page& at = pages_[page];
     return {at.tiles, MeaningQuadsOf(dimension_), at.first, at.last};
   }
+  // Return the signs of a page's vectors; no tiles if it has none.
   [[nodiscard]] SignRun Signs(int32_t page) const {
+    if (page >= pages()) return {};
     const Page& at = pages_[page];
     return {at.signs, SignWordsOf(MeaningQuadsOf(dimension_)), at.first, at.last};
   }

@@ -25,7 +25,7 @@ struct SignRun {
 };
 
 struct SignKernel {
-  // maxima [kMeaningRows], of which the first rows.count() count: a row's largest score over the vectors.
+  // maxima [rows.count(), filled up to a multiple of 8]: a row's largest score over the vectors.
   void (*page_maxima)(const SignRun& page, const MeaningRows& rows, float* maxima);
   // scores [last - first]: what each of the vectors scores for the first row. For one row it takes a fraction of the
   // time.
