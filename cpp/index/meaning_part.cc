@@ -30,12 +30,12 @@ constexpr Voices kMeaningVoices{{Evidence{55.0, 3.2}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 18.0}, Voice::Grows::kAsShare}};
 constexpr Voices kEncoderVoices{{Evidence{39.5, 3.8}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 27.0}, Voice::Grows::kAsShare}};
-// The share of the pages that signs leave to be scored by numbers, the fewest and the most; and how many for each page
-// that is asked for.
+// The share of the pages that signs leave to be scored by numbers, the fewest and the most; and how many times the
+// pages of a ranking, at least.
 constexpr size_t kLeftShare = 64;
 constexpr size_t kFewestLeft = 512;
 constexpr size_t kMostLeft = 16'384;
-constexpr size_t kLeftForEach = 8;
+constexpr size_t kLeftOfRanked = 8;
 constexpr std::string_view kDtype = "I8";
 constexpr std::string_view kMagic = "everlong meaning 1\n";
 
@@ -43,7 +43,7 @@ int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_
 
 // Return how many of so many pages are left for a ranking of the k best.
 size_t LeftOf(size_t pages, int32_t k) {
-  return std::max(std::clamp(pages / kLeftShare, kFewestLeft, kMostLeft), kLeftForEach * static_cast<size_t>(k));
+  return std::max(std::clamp(pages / kLeftShare, kFewestLeft, kMostLeft), kLeftOfRanked * static_cast<size_t>(k));
 }
 
 Status CheckOption(const char* name, int32_t value, int32_t most) {
