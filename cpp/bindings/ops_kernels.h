@@ -52,6 +52,10 @@ RestoreKvFunction RestoreKv;
 EncodeKvFunction EncodeKv;
 DecodeKvFunction DecodeKv;
 
+// Only on the host.
+Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const std::optional<Tensor>& bias);
+Tensor BlockRows(const Tensor& blocks, const Tensor& ids, int64_t format, torch::headeronly::ScalarType dtype);
+
 // They have the CPU's arguments, checks and errors, and enqueue on the current stream. Only encode_kv waits, and
 // archive_kv without `refused`, because both must know that every number was finite. The host reads cos and sin of
 // derotate_kv, positions, placements and inv_freq. If these are on the CPU, they cost no wait.

@@ -46,6 +46,8 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   m.def(
       "decode_kv(Tensor payload, int layers, int kv_heads, int tokens, int head_dim, int page_tokens, str codec, "
       "ScalarType dtype) -> (Tensor, Tensor)");
+  m.def("block_linear(Tensor x, Tensor blocks, int format, Tensor? bias=None) -> Tensor");
+  m.def("block_rows(Tensor blocks, Tensor ids, int format, ScalarType dtype) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
@@ -59,4 +61,6 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
   m.impl("restore_kv", TORCH_BOX(&everlong::ops::RestoreKv));
   m.impl("encode_kv", TORCH_BOX(&everlong::ops::EncodeKv));
   m.impl("decode_kv", TORCH_BOX(&everlong::ops::DecodeKv));
+  m.impl("block_linear", TORCH_BOX(&everlong::ops::BlockLinear));
+  m.impl("block_rows", TORCH_BOX(&everlong::ops::BlockRows));
 }

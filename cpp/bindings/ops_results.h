@@ -17,9 +17,8 @@ namespace everlong::ops {
 
 // Make a tensor, uninitialised and contiguous, on the device of `like`. It throws std::runtime_error where there is no
 // memory for it; python/everlong/ops.py knows the error by these words. Torch's own error is lost in its stable ABI.
-inline torch::stable::Tensor NewTensor(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
+inline torch::stable::Tensor NewTensor(const torch::stable::Tensor& like, const std::vector<int64_t>& shape,
                                        torch::headeronly::ScalarType type) {
-  const std::vector<int64_t> shape(sizes);
   try {
     return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
   } catch (const std::exception&) {

@@ -30,13 +30,14 @@ CPP_BELOW = _link_rules()
 CPP_LIBRARIES = {
     "base": {"malloc.h", "sqlite3.h"},
     "kv": set(),
+    "weights": set(),
     "store": {"nlohmann"},
     "index": {"hnswlib"},
     "graph": set(),
     "os": set(),
 }
 # The bindings, by the prefix of a source's name: the op library knows no Python, the module `_core` no torch.
-BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
+BINDINGS_BELOW = {"ops": {"base", "kv", "weights"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
 GPU_BINDINGS = ("ops_gpu_", "core_gpu_")  # they alone know the kernels
 # The kernels share the arithmetic of one element and the layout of what is kept with the core, and nothing that
