@@ -19,6 +19,7 @@ void BindBlockGraph(pybind11::module_& module);
 void BindUpkeep(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindFiles(pybind11::module_& module);
+void BindGguf(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
 // Make a router of arrays [lists], [lists, dimension] and [lists]. The index checks their sizes.
 index::NeuralInvertedIndex::Router RouterOf(const pybind11::object& lists, const pybind11::object& vectors,

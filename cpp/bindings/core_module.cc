@@ -29,4 +29,5 @@ GIL belong to the process that made them: in a fork of it they raise ClosedError
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
   everlong::bindings::BindFiles(module);
+  everlong::bindings::BindGguf(module);
 }

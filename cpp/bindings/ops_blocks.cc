@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "everlong/base/element.h"
 #include "everlong/weights/block_matrix.h"
 #include "ops_arguments.h"
 #include "ops_kernels.h"
@@ -36,6 +37,31 @@ weights::BlockMatrix MatrixOf(std::string_view op, const Tensor& blocks, int64_t
   return matrix;
 }
 
+// Return bias [N] of any element type, as fp32.
+std::vector<float> BiasOf(std::string_view op, const Tensor& bias, int64_t count) {
+  const DType dtype = ElementType(op, "bias", bias);
+  if (!bias.is_cpu() || bias.dim() != 1 || bias.size(0) != count) {
+    Reject(op, "bias", Describe(bias), "[" + std::to_string(count) + "] on the CPU");
+  }
+  const Tensor plain = torch::stable::contiguous(bias);
+  const void* const data = plain.const_data_ptr();
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::kFloat32:
+        values[i] = static_cast<const float*>(data)[i];
+        break;
+      case DType::kFloat16:
+        values[i] = Float16ToFloat(static_cast<const uint16_t*>(data)[i]);
+        break;
+      case DType::kBFloat16:
+        values[i] = BFloat16ToFloat(static_cast<const uint16_t*>(data)[i]);
+        break;
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const std::optional<Tensor>& bias) {
@@ -45,14 +71,7 @@ Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const 
   if (!x.is_cpu() || x.dim() < 1 || x.size(x.dim() - 1) != matrix.columns) {
     Reject(kOp, "x", Describe(x), "[..., " + std::to_string(matrix.columns) + "] on the CPU, as the rows of blocks");
   }
-  std::span<const float> added;
-  if (bias.has_value()) {
-    if (!bias->is_cpu() || bias->scalar_type() != ScalarType::Float || bias->dim() != 1 || !bias->is_contiguous() ||
-        bias->size(0) != matrix.rows) {
-      Reject(kOp, "bias", Describe(*bias), "contiguous float32 [" + std::to_string(matrix.rows) + "] on the CPU");
-    }
-    added = {static_cast<const float*>(bias->const_data_ptr()), static_cast<size_t>(bias->size(0))};
-  }
+  const std::vector<float> added = bias.has_value() ? BiasOf(kOp, *bias, matrix.rows) : std::vector<float>();
   const Tensor rows = torch::stable::contiguous(x);
   std::vector<int64_t> shape;
   int64_t count = 1;

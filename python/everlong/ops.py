@@ -1,5 +1,7 @@
 """`torch.ops.everlong.*` with types: take the rotation off keys, put it on, and turn the frame to and from bytes.
 
+Products with matrices in the blocks of GGUF files are the last two.
+
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
 
 k and v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie
@@ -288,6 +290,27 @@ def decode_kv(
     return out
 
 
+@_with_torchs_errors
+def block_linear(
+    x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return x [..., K] times a matrix [N, K] transposed, plus `bias`: [..., N] in the dtype of x.
+
+    The matrix is blocks, uint8 [N, bytes of a row], as GGUF files have them in `format`, GGUF's number for Q4_0, Q4_1,
+    Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K. x is coded in 8 bits, 32 numbers to a scale; sums are fp32. A row's result
+    does not depend on the other rows of the call. bias [N] is of the dtype of x, or float32. On the CPU alone.
+    """
+    out: torch.Tensor = torch.ops.everlong.block_linear(x, blocks, format, bias)
+    return out
+
+
+@_with_torchs_errors
+def block_rows(blocks: torch.Tensor, ids: torch.Tensor, format: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return rows of such a matrix, [*ids.shape, K] in `dtype`. ids are int64 or int32, each below N."""
+    out: torch.Tensor = torch.ops.everlong.block_rows(blocks, ids, format, dtype)
+    return out
+
+
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
     """Return the bytes of a block: codes, and what is kept for channels of pages and for tokens to decode them."""
     if codec not in _CODECS:
@@ -346,6 +369,17 @@ def _decoded(
     return payload.new_empty(shape, dtype=dtype), payload.new_empty(shape, dtype=dtype)
 
 
+def _multiplied(
+    x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return x.new_empty([*x.shape[:-1], blocks.shape[0]])
+
+
+def _looked_up(blocks: torch.Tensor, ids: torch.Tensor, format: int, dtype: torch.dtype) -> torch.Tensor:
+    elements, size = _core.block_shape(format)
+    return blocks.new_empty([*ids.shape, blocks.shape[1] // size * elements], dtype=dtype)
+
+
 register_fake("everlong::derotate_kv", _rotated)
 register_fake("everlong::rerotate_kv", _rotated)
 register_fake("everlong::shift_kv_", _written_in_place)
@@ -356,3 +390,5 @@ register_fake("everlong::restore_kv", _written_in_place)
 register_fake("everlong::archive_kv", _archived)
 register_fake("everlong::encode_kv", _encoded)
 register_fake("everlong::decode_kv", _decoded)
+register_fake("everlong::block_linear", _multiplied)
+register_fake("everlong::block_rows", _looked_up)

@@ -24,6 +24,6 @@ def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) ->
     center, spread = middle_and_spread(torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]))
     reader.center.copy_(center)
     reader.scale.copy_(1 / spread)
-    weight = model.get_input_embeddings().weight
-    ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
+    words = model.get_input_embeddings().num_embeddings
+    ids = torch.linspace(0, words - 1, min(_SAMPLED_EMBEDDINGS, words)).long()
     reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())

@@ -116,7 +116,7 @@ def cached_states(
     runs = list(_runs(tokenizer, pairs))
     ids_of = [[encode(tokenizer, piece + "\n\n") for piece in text.pieces] for text in pairs.texts]
     pieces: list[tuple[Rows, ...]] = [()] * len(pairs.texts)
-    own_width = width if details is None else model.get_input_embeddings().weight.shape[-1]
+    own_width = width if details is None else model.get_input_embeddings().embedding_dim
     read_layers = layers if details is None else details.layers
     with KeptRows(folder / "passages", own_width) as kept:
         for done, run in enumerate(runs):

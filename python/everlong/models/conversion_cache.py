@@ -1,6 +1,6 @@
-"""What was made of large model files, kept in the cache: a GGUF file is converted once.
+"""What was made of model files, kept in the cache: tokenizers of GGUF files, and files that were unpacked for a dtype.
 
-An entry is a folder in `$EVERLONG_CACHE/models`, named after the hash of the file that it was made of. Its `entry.json`
+An entry is a folder in `$EVERLONG_CACHE/models`, named after the hash of what it was made of. Its `entry.json`
 lists its files with their hashes. It is written aside and renamed, under a lock. Whoever loads from it holds the lock,
 too, so that it is not removed meanwhile. What is no whole entry is made anew. The entries used least recently go when
 all would take more than `$EVERLONG_CACHE_GB`, by default 20.
@@ -71,18 +71,22 @@ def clear() -> list[Entry]:
 
 @contextlib.contextmanager
 def entry_of(
-    file: pathlib.Path, kind: str, bytes_of: Callable[[], int], write: Callable[[pathlib.Path], None]
+    file: pathlib.Path,
+    kind: str,
+    bytes_of: Callable[[], int],
+    write: Callable[[pathlib.Path], None],
+    part: bytes | None = None,
 ) -> Iterator[pathlib.Path | None]:
     """Context manager: the folder with what `write` makes of a file, None where the cache cannot keep it.
 
     `kind` says what is made, and what with, in a name without dots. `bytes_of` tells how much that is: no more than the
     limit is kept. `write` gets an empty folder, and is called only if there is no whole entry. Two processes make it
-    once.
+    once. Where it is made of a `part` of the file alone, that part is hashed, and files that share it share the entry.
     """
     limit = limit_bytes()
     with contextlib.ExitStack() as held:
         try:
-            digest = _digest(file)
+            digest = _digest(file) if part is None else hashlib.sha256(part).hexdigest()
             folder = models_folder() / f"{digest[:32]}-{kind}"
             lock = held.enter_context(_open_lock(folder.name))
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -94,7 +98,7 @@ def entry_of(
         if there is not None and not _is_whole(there, digest):
             there = there if _made(there, file, digest, limit, bytes_of, write) else None
         if there is not None:
-            _used(there, file)
+            _used(there, file if part is None else None)
         yield there
 
 
@@ -162,11 +166,11 @@ def _digest(file: pathlib.Path) -> str:
     return _sha256(file)
 
 
-def _used(folder: pathlib.Path, file: pathlib.Path) -> None:
-    """Note that an entry is in use now, and for which file."""
+def _used(folder: pathlib.Path, file: pathlib.Path | None) -> None:
+    """Note that an entry is in use now, and for which file it need not be hashed again."""
     with contextlib.suppress(OSError):
-        seal, place = _seal(folder), [str(file), *_identity(file)]
-        if place in seal["read_from"]:
+        seal, place = _seal(folder), [] if file is None else [str(file), *_identity(file)]
+        if file is None or place in seal["read_from"]:
             os.utime(folder / _SEAL)
         else:
             _write_seal(folder, {**seal, "read_from": [place, *seal["read_from"]][:_MOST_PLACES]})

@@ -1,4 +1,7 @@
-"""Loads a GGUF file, which is read once: later loads take the weights and the tokenizer from the cache."""
+"""Loads a GGUF file: its matrices stay in their blocks, or are unpacked for a dtype. The cache has what is slow to make.
+
+That is the tokenizer, and of a file that was unpacked the weights, too.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import importlib
 import importlib.util
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from everlong.models.conversion_cache import entry_of
+from everlong.models.gguf_blocks import block_model, has_blocks
+from everlong.models.gguf_reader import GgufReader
 from everlong.models.quiet import without_progress_bars
 from everlong.text.progress import show_working
 
@@ -21,6 +26,8 @@ from everlong.text.progress import show_working
 FILES = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
 # Arguments with which the weights are others than the file's.
 _OTHER_WEIGHTS = {"config", "state_dict", "key_mapping", "adapter_kwargs"}
+# Arguments that leave the weights in their blocks.
+_OF_BLOCKS = {*FILES, "dtype", "attn_implementation"}
 _HUBS_OWN = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 
 _one_at_a_time = threading.RLock()
@@ -36,19 +43,27 @@ def from_pretrained(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any
     return transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval(), tokenizer
 
 
-def load_gguf(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
+def load_gguf(source: str, arguments: Mapping[str, Any], blocks_in: torch.dtype | None) -> tuple[Any, Any]:
     """Return the model and the tokenizer of the file `gguf_file` in a folder or a repository of the Hub.
 
-    Its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config` leaves them as
-    they are; then nothing is kept in the cache.
+    With `blocks_in` its matrices stay in their blocks, where everlong can multiply with them, and all else has that
+    dtype. Otherwise its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config`
+    leaves them as they are; then nothing is kept in the cache. Raises ModelFileError for a damaged file.
     """
     import transformers
+
+    file = _local(source, arguments)
+    if file is not None:
+        reader = GgufReader(file)
+        if blocks_in is not None and arguments.keys() <= _OF_BLOCKS and has_blocks(reader):
+            made = _load_blocks(source, arguments, reader, blocks_in)
+            if made is not None:
+                return made
 
     packed = arguments.get("quantization_config")
     arguments = {**arguments, "quantization_config": packed or transformers.GgufConfig(dequantize=True)}
     if arguments.get("dtype", "auto") == "auto":
         arguments["dtype"] = torch.float32
-    file = _local(source, arguments)
     dtype = arguments["dtype"]
     is_plain = packed is None or getattr(packed, "dequantize", False)
     if file is None or not is_plain or not isinstance(dtype, torch.dtype) or _OTHER_WEIGHTS & arguments.keys():
@@ -59,8 +74,7 @@ def load_gguf(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
 
     def bytes_of() -> int:
         converting.enter_context(_gguf_read_once())
-        tensors = importlib.import_module("gguf").GGUFReader(str(file)).tensors
-        return sum(int(tensor.n_elements) for tensor in tensors) * dtype.itemsize
+        return sum(tensor.n_elements for tensor in reader.tensors) * dtype.itemsize
 
     def write(folder: pathlib.Path) -> None:
         with without_progress_bars():
@@ -80,11 +94,50 @@ def load_gguf(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
             return model, tokenizer
 
 
-def _kind(dtype: torch.dtype) -> str:
+def _load_blocks(
+    source: str, arguments: Mapping[str, Any], reader: GgufReader, dtype: torch.dtype
+) -> tuple[Any, Any] | None:
+    """Return a model over the blocks of a file, and its tokenizer; None where transformers alone can make the model."""
+    config, tokenizer = _described(source, arguments, reader)
+    more = {name: arguments[name] for name in ("attn_implementation",) if name in arguments}
+    with _gguf_read_once():
+        model = block_model(reader, config, dtype, **more)
+    return None if model is None else (model, tokenizer)
+
+
+def _described(source: str, arguments: Mapping[str, Any], reader: GgufReader) -> tuple[Any, Any]:
+    """Return the config and the tokenizer of a file, made of its metadata once."""
+    with reader.file.open("rb") as opened:
+        metadata = opened.read(reader.data_offset)
+    files = {name: arguments[name] for name in FILES if name in arguments}
+    making = contextlib.ExitStack()
+
+    def write(folder: pathlib.Path) -> None:
+        making.enter_context(show_working(f"the tokenizer of {reader.file.name} is made, once", enabled=True))
+        for made in _config_and_tokenizer(source, files):
+            made.save_pretrained(folder)
+
+    with making, entry_of(reader.file, _kind("tokenizer"), lambda: 4 * len(metadata), write, metadata) as folder:
+        if folder is None:
+            return _config_and_tokenizer(source, files)
+        config, tokenizer = _config_and_tokenizer(str(folder), {"local_files_only": True})
+        tokenizer.name_or_path = source
+        return config, tokenizer
+
+
+def _config_and_tokenizer(source: str, files: Mapping[str, Any]) -> tuple[Any, Any]:
+    import transformers
+
+    with _gguf_read_once(), without_progress_bars():
+        config = transformers.AutoConfig.from_pretrained(source, **files)
+        return config, transformers.AutoTokenizer.from_pretrained(source, **files, mistral_format=False)
+
+
+def _kind(made: object) -> str:
     """Return what is made of a file, as a name: another transformers may read it otherwise."""
     import transformers
 
-    return f"{dtype}-transformers-{transformers.__version__}".removeprefix("torch.").replace(".", "_")
+    return f"{made}-transformers-{transformers.__version__}".removeprefix("torch.").replace(".", "_")
 
 
 def _local(source: str, arguments: Mapping[str, Any]) -> pathlib.Path | None:
@@ -99,7 +152,7 @@ def _local(source: str, arguments: Mapping[str, Any]) -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def _gguf_read_once() -> Iterator[None]:
-    """Context manager: parse a GGUF file once, and make the table of its tensor names once.
+    """Context manager: parse a GGUF file once, by the core, and make the table of its tensor names once.
 
     transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
     of the model. Both are Python loops over tens of thousands of entries.
@@ -107,13 +160,28 @@ def _gguf_read_once() -> Iterator[None]:
     if importlib.util.find_spec("gguf") is None:  # transformers says so
         yield
         return
+    gguf = importlib.import_module("gguf")
+    files: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     with _one_at_a_time:
-        gguf = importlib.import_module("gguf")
-        own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map") if hasattr(gguf, name)}
-        try:
-            for name, make in own.items():
-                setattr(gguf, name, functools.cache(make))
+        own = [
+            (gguf, "GGUFReader", functools.cache(GgufReader)),
+            (gguf, "get_tensor_name_map", functools.cache(gguf.get_tensor_name_map)),
+            (files, "load_gguf_checkpoint", _parsed_once(files.load_gguf_checkpoint)),
+        ]
+        with contextlib.ExitStack() as undo:
+            for module, name, instead in own:
+                undo.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, instead)
             yield
-        finally:
-            for name, make in own.items():
-                setattr(gguf, name, make)
+
+
+def _parsed_once(load: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return transformers' loader of a file, which translates the metadata of each once."""
+    parsed = functools.cache(load)
+
+    def loaded(path: Any, return_tensors: bool = False, **more: Any) -> dict[str, Any]:
+        if return_tensors:
+            return load(path, return_tensors=True, **more)
+        return {name: dict(part) for name, part in parsed(path).items()}
+
+    return loaded

@@ -56,9 +56,11 @@ def load(
     they are that have several dtypes, are quantized, or would take more than half of the free memory in the other
     dtype. "auto" is always the checkpoint's.
 
-    A GGUF file is converted once: later loads take weights and tokenizer from the cache (`models/conversion_cache.py`).
+    Matrices of a GGUF file stay in the file's blocks, which are mapped, and nothing is timed (`models/gguf_blocks.py`).
+    With a `dtype` they are unpacked, once: later loads take them from the cache (`models/conversion_cache.py`). So are
+    those of formats that everlong does not multiply with, and on a GPU.
 
-    Raises ModelNotFoundError when the package that carries `smollm2` is missing.
+    Raises ModelFileError for a damaged GGUF file, and ModelNotFoundError when the package that carries `smollm2` is missing.
     """
     require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)
@@ -74,9 +76,11 @@ def load(
         source, arguments["gguf_file"] = os.path.split(os.path.abspath(source))
     elif arguments.get("gguf_file") and is_gguf_file(os.path.join(source, arguments["gguf_file"])):
         name_or_path = os.path.join(source, arguments["gguf_file"])
-    load_files = load_gguf if arguments.get("gguf_file") else from_pretrained
     with without_progress_bars(unless_terminal=True):
-        model, tokenizer = load_files(source, arguments)
+        if arguments.get("gguf_file"):
+            model, tokenizer = load_gguf(source, arguments, _dtype_of_blocks() if dtype is None else None)
+        else:
+            model, tokenizer = from_pretrained(source, arguments)
     model.name_or_path = name_from_anywhere(name_or_path)
     if not _PLACED & arguments.keys():
         model = _where_it_is_fast(model)
@@ -118,6 +122,13 @@ def embedded_file() -> pathlib.Path:
     if not files:
         raise ModelNotFoundError(f"no .gguf file beside {package.origin}; {_MISSING}")
     return files[0]
+
+
+def _dtype_of_blocks() -> torch.dtype | None:
+    """Return in what a model over the blocks of a GGUF file computes beside them; None on a GPU, which has no blocks."""
+    if torch.cuda.is_available() and ops.runs_on(_GPU):
+        return None
+    return torch.bfloat16 if _computes_16_bits() else torch.float32
 
 
 def _is_of_one_dtype(model: Any) -> bool:

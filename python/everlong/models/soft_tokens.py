@@ -46,7 +46,7 @@ def after_soft_tokens(
 def with_soft_tokens(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
     """Return [B, S + n + T, E] in the model's dtype: vectors [B, n, E] between those of ids [S] and [T] or [B, T]."""
     batch = len(vectors)
-    dtype = model.get_input_embeddings().weight.dtype
+    dtype = model.dtype
     ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)
     first = embedded(model, before)[None].expand(batch, -1, -1)
     return torch.cat([first, vectors.to(model.device, dtype), embedded(model, ids)], dim=1)
@@ -58,7 +58,7 @@ def after_kv(model: Any, k: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, ro
     The ids stand right after keys, rotated, and values [layers, Hkv, S, D] at positions 0 .. S - 1.
     """
     cache = DynamicCache(config=model.config)
-    dtype = model.get_input_embeddings().weight.dtype
+    dtype = model.dtype
     for layer in range(len(k)):
         cache.update(k[layer][None].to(model.device, dtype), v[layer][None].to(model.device, dtype), layer)
     positions = k.shape[2] + torch.arange(len(ids), device=model.device)

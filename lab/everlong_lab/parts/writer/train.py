@@ -149,7 +149,7 @@ def train_on(
     layers = training.layers or (() if begun is None else WriterNet.of_part(begun).settings.layers)
     layers = layers or (trimmer.settings.layers if trimmer else run.layers((), _DEPTHS))
     reads = read_evicted(run.model, texts, layers, run.work / "streams", progress=run.progress)
-    embedding_size = run.model.get_input_embeddings().weight.shape[-1]
+    embedding_size = run.model.get_input_embeddings().embedding_dim
     opening, closing = memory_marks(run.tokenizer)
     reader = LatentSettings(layers, run.hidden_size, embedding_size, **{**_READER, **(settings or {})})
     decider = DeciderSettings(embedding_size) if training.why and any(facts) else None

@@ -1,0 +1,67 @@
+"""Layers whose matrices stay in the blocks of a GGUF file."""
+
+from __future__ import annotations
+
+import torch
+
+import everlong._core as _core
+import everlong.ops as ops
+
+
+class BlockLinear(torch.nn.Linear):
+    """`torch.nn.Linear` over blocks. `weight` is uint8 [out_features, bytes of a row], and is not trained.
+
+    It computes on the CPU, in the dtype of its input.
+    """
+
+    def __init__(self, weight: torch.nn.Parameter, format: int, bias: torch.nn.Parameter | None = None) -> None:
+        torch.nn.Module.__init__(self)  # Linear's own makes numbers at random
+        elements, size = _core.block_shape(format)
+        self.in_features = weight.shape[1] // size * elements
+        self.out_features = weight.shape[0]
+        self.format = format
+        self.weight = weight
+        self.register_parameter("bias", bias)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return ops.block_linear(input, self.weight, self.format, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, format={self.format}"
+
+
+class BlockEmbedding(torch.nn.Embedding):
+    """`torch.nn.Embedding` over blocks. `weight` is uint8 [num_embeddings, bytes of a row], and is not trained."""
+
+    def __init__(
+        self,
+        weight: torch.nn.Parameter,
+        format: int,
+        padding_idx: int | None,
+        dtype: torch.dtype,
+        scale: float | None = None,
+    ) -> None:
+        """With a `scale` rows come multiplied by it, rounded to their dtype."""
+        torch.nn.Module.__init__(self)  # Embedding's own makes numbers at random
+        elements, size = _core.block_shape(format)
+        self.num_embeddings = weight.shape[0]
+        self.embedding_dim = weight.shape[1] // size * elements
+        self.padding_idx, self.max_norm, self.norm_type = padding_idx, None, 2.0
+        self.scale_grad_by_freq, self.sparse = False, False
+        self.format = format
+        self.scale = scale
+        self.weight = weight
+        # Its dtype is that of the rows, so that `.to(dtype)` changes it as it changes other layers.
+        self.register_buffer("like", torch.empty(0, dtype=dtype, device="cpu"), persistent=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the rows."""
+        return self.get_buffer("like").dtype
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        rows = ops.block_rows(self.weight, input, self.format, self.dtype)
+        return rows if self.scale is None else rows * torch.tensor(self.scale, dtype=self.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, format={self.format}"
