@@ -43,11 +43,11 @@ def from_pretrained(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any
     return transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval(), tokenizer
 
 
-def load_gguf(source: str, arguments: Mapping[str, Any], blocks_in: torch.dtype | None) -> tuple[Any, Any]:
+def load_gguf(source: str, arguments: Mapping[str, Any], *, keep_blocks: bool) -> tuple[Any, Any]:
     """Return the model and the tokenizer of the file `gguf_file` in a folder or a repository of the Hub.
 
-    With `blocks_in` its matrices stay in their blocks, where everlong can multiply with them, and all else has that
-    dtype. Otherwise its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config`
+    With `keep_blocks` its matrices stay in their blocks, where everlong can multiply with them, and all else is fp32:
+    attention over few tokens is faster than in bf16, and so close to the file's own numbers. Otherwise its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config`
     leaves them as they are; then nothing is kept in the cache. Raises ModelFileError for a damaged file.
     """
     import transformers
@@ -55,8 +55,8 @@ def load_gguf(source: str, arguments: Mapping[str, Any], blocks_in: torch.dtype 
     file = _local(source, arguments)
     if file is not None:
         reader = GgufReader(file)
-        if blocks_in is not None and arguments.keys() <= _OF_BLOCKS and has_blocks(reader):
-            made = _load_blocks(source, arguments, reader, blocks_in)
+        if keep_blocks and arguments.keys() <= _OF_BLOCKS and has_blocks(reader):
+            made = _load_blocks(source, arguments, reader)
             if made is not None:
                 return made
 
@@ -94,14 +94,12 @@ def load_gguf(source: str, arguments: Mapping[str, Any], blocks_in: torch.dtype 
             return model, tokenizer
 
 
-def _load_blocks(
-    source: str, arguments: Mapping[str, Any], reader: GgufReader, dtype: torch.dtype
-) -> tuple[Any, Any] | None:
+def _load_blocks(source: str, arguments: Mapping[str, Any], reader: GgufReader) -> tuple[Any, Any] | None:
     """Return a model over the blocks of a file, and its tokenizer; None where transformers alone can make the model."""
     config, tokenizer = _described(source, arguments, reader)
     more = {name: arguments[name] for name in ("attn_implementation",) if name in arguments}
     with _gguf_read_once():
-        model = block_model(reader, config, dtype, **more)
+        model = block_model(reader, config, torch.float32, **more)
     return None if model is None else (model, tokenizer)
 
 

@@ -56,8 +56,8 @@ def load(
     they are that have several dtypes, are quantized, or would take more than half of the free memory in the other
     dtype. "auto" is always the checkpoint's.
 
-    Matrices of a GGUF file stay in the file's blocks, which are mapped, and nothing is timed (`models/gguf_blocks.py`).
-    With a `dtype` they are unpacked, once: later loads take them from the cache (`models/conversion_cache.py`). So are
+    Matrices of a GGUF file stay in the file's blocks, which are mapped, and all else is fp32: nothing is timed
+    (`models/gguf_blocks.py`). With a `dtype` they are unpacked, once: later loads take them from the cache (`models/conversion_cache.py`). So are
     those of formats that everlong does not multiply with, and on a GPU.
 
     Raises ModelFileError for a damaged GGUF file, and ModelNotFoundError when the package that carries `smollm2` is missing.
@@ -78,7 +78,7 @@ def load(
         name_or_path = os.path.join(source, arguments["gguf_file"])
     with without_progress_bars(unless_terminal=True):
         if arguments.get("gguf_file"):
-            model, tokenizer = load_gguf(source, arguments, _dtype_of_blocks() if dtype is None else None)
+            model, tokenizer = load_gguf(source, arguments, keep_blocks=dtype is None and _keeps_blocks())
         else:
             model, tokenizer = from_pretrained(source, arguments)
     model.name_or_path = name_from_anywhere(name_or_path)
@@ -124,11 +124,9 @@ def embedded_file() -> pathlib.Path:
     return files[0]
 
 
-def _dtype_of_blocks() -> torch.dtype | None:
-    """Return in what a model over the blocks of a GGUF file computes beside them; None on a GPU, which has no blocks."""
-    if torch.cuda.is_available() and ops.runs_on(_GPU):
-        return None
-    return torch.bfloat16 if _computes_16_bits() else torch.float32
+def _keeps_blocks() -> bool:
+    """Return whether matrices of a GGUF file stay in its blocks: a GPU that everlong uses has no products with them."""
+    return not (torch.cuda.is_available() and ops.runs_on(_GPU))
 
 
 def _is_of_one_dtype(model: Any) -> bool:
