@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 import everlong._core as _core
@@ -65,3 +67,23 @@ class BlockEmbedding(torch.nn.Embedding):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, format={self.format}"
+
+
+def formats_of(model: torch.nn.Module) -> Mapping[int, int]:
+    """Return the format of each weight of a model that is blocks, by the id of the tensor."""
+    layers = (module for module in model.modules() if isinstance(module, BlockLinear | BlockEmbedding))
+    return {id(layer.weight): layer.format for layer in layers}
+
+
+def decoded_shape(blocks: torch.Tensor, format: int) -> tuple[int, int]:
+    """Return [N, K] of a matrix whose blocks are uint8 [N, bytes of a row]."""
+    elements, size = _core.block_shape(format)
+    return blocks.shape[0], blocks.shape[1] // size * elements
+
+
+def decoded_at(blocks: torch.Tensor, format: int, places: torch.Tensor) -> torch.Tensor:
+    """Return elements [n] fp32 of a matrix, by their places [n] in the order of its rows."""
+    elements, size = _core.block_shape(format)
+    one_a_row = blocks.detach().reshape(-1, size)[places // elements].contiguous()
+    rows = ops.block_rows(one_a_row, torch.arange(len(places)), format, torch.float32)
+    return rows.gather(1, (places % elements)[:, None])[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.adapters import Adapters, adapters_of
 from everlong.models.attach import AttachedModel
+from everlong.models.block_layers import decoded_at, decoded_shape, formats_of
 from everlong.models.model_interface import ModelInterface
 from everlong.models.rope import NO_ROPE, RopeTable, has_layer_tables, rope_table, short_lengths
 from everlong.models.weights import buffered_weights, plain_tensors
@@ -69,15 +71,19 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
     """Return the fingerprint of a model's weights as they stand now, with the adapters at work that its keys depend on.
 
     Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16. So a model
-    loaded in fp32 and in bf16 is the same model, and a model of many gigabytes costs milliseconds. Codes that are
-    packed into wider integers count as they are. Weights that layers keep in buffers count, too.
+    loaded in fp32 and in bf16 is the same model, and a model of many gigabytes costs milliseconds. So is one over the
+    blocks of a GGUF file, and the same file unpacked: its numbers are decoded. Other codes that are packed into wider
+    integers count as they are. Weights that layers keep in buffers count, too.
     """
     adapters = adapters_of(model)
+    formats = formats_of(model)
     digest = hashlib.sha256()
     for kept in (model.named_parameters(), buffered_weights(model)):
         for name, tensor in _counted(kept, adapters):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(_sample(tensor).view(torch.uint8).numpy().tobytes())
+            format = formats.get(id(tensor))
+            shape = tuple(tensor.shape) if format is None else decoded_shape(tensor, format)
+            digest.update(f"{name} {shape}".encode())
+            digest.update(_sample(tensor, format).view(torch.uint8).numpy().tobytes())
     for layer in adapters.active:
         digest.update(layer.encode())
     return digest.hexdigest()
@@ -89,10 +95,14 @@ def _counted(named: Iterable[tuple[str, torch.Tensor]], adapters: Adapters) -> I
     yield from plain_tensors((name, known[name]) for name in sorted(name for name in known if name is not None))
 
 
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
+def _sample(tensor: torch.Tensor, format: int | None) -> torch.Tensor:
+    """Return elements of a tensor; with a `format` of the matrix whose blocks it is."""
     flat = tensor.detach().reshape(-1)
-    count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
+    size = flat.numel() if format is None else math.prod(decoded_shape(tensor, format))
+    count, last = min(_SAMPLES, size), max(size - 1, 0)
     places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
+    if format is not None:
+        return decoded_at(tensor, format, places).to(torch.bfloat16)
     packed = not tensor.is_floating_point() and tensor.itemsize > 1  # several codes; rounding may lose none
     return flat[places.to(flat.device)].to(device="cpu", dtype=torch.int64 if packed else torch.bfloat16)
 
