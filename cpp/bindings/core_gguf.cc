@@ -57,10 +57,11 @@ py::tuple BlockShapeOf(int32_t format) {
 }  // namespace
 
 void BindGguf(py::module_& module) {
-  module.def("read_gguf", &ReadGguf, py::arg("path"),
-             "Return what a GGUF file says of itself: entries (key, type, is array, values, texts as bytes), tensors "
-             "(name, type, shape, offset in the file, bytes; -1 for a format of unknown size), and where tensors begin. "
-             "CorruptMemoryError for a file that is cut short or damaged.");
+  module.def(
+      "read_gguf", &ReadGguf, py::arg("path"),
+      "Return what a GGUF file says of itself: entries (key, type, is array, values, texts as bytes), tensors "
+      "(name, type, shape, offset in the file, bytes; -1 for a format of unknown size), and where tensors begin. "
+      "CorruptMemoryError for a file that is cut short or damaged.");
   module.def("block_shape", &BlockShapeOf, py::arg("format"),
              "Return elements and bytes of a block of a format of torch.ops.everlong.block_linear; (0, 0) for others.");
 }

@@ -5,8 +5,8 @@
 
 namespace everlong::weights {
 
-inline constexpr int32_t kGroup = 32;        // numbers of x that share a scale
-inline constexpr int32_t kSpanGroups = 8;    // groups of a span
+inline constexpr int32_t kGroup = 32;      // numbers of x that share a scale
+inline constexpr int32_t kSpanGroups = 8;  // groups of a span
 inline constexpr int32_t kSpan = kGroup * kSpanGroups;
 
 // A span of one row of x. The last one of a row may be shorter: the rest of it is never read.

@@ -281,8 +281,8 @@ Result<int64_t> AlignmentOf(const Reader& reader, const std::vector<GgufEntry>& 
   for (const GgufEntry& entry : metadata) {
     if (entry.key != "general.alignment") continue;
     const auto* numbers = std::get_if<std::vector<int64_t>>(&entry.values);
-    const bool fits = numbers != nullptr && numbers->size() == 1 && numbers->front() >= 1 &&
-                      numbers->front() <= kMostAlignment;
+    const bool fits =
+        numbers != nullptr && numbers->size() == 1 && numbers->front() >= 1 && numbers->front() <= kMostAlignment;
     if (!fits) return reader.Corrupt("its general.alignment is no alignment");
     return numbers->front();
   }

@@ -14,12 +14,12 @@ inline constexpr int32_t kTileRows = 16;  // rows of w that are multiplied toget
 
 // Rows of w, and rows of x to multiply them with.
 struct Tile {
-  const uint8_t* rows[kTileRows];  // where each begins; a tile with fewer rows names its last one again
-  int64_t columns = 0;             // K
-  int64_t rows_bytes = 0;  // of all rows of a tile: the next one begins so far behind its first row
+  const uint8_t* rows[kTileRows];    // where each begins; a tile with fewer rows names its last one again
+  int64_t columns = 0;               // K
+  int64_t rows_bytes = 0;            // of all rows of a tile: the next one begins so far behind its first row
   const CodedSpan* spans = nullptr;  // [span][count]
   int64_t count = 0;
-  float* sums = nullptr;             // [count][kTileRows], aligned to 64 bytes
+  float* sums = nullptr;  // [count][kTileRows], aligned to 64 bytes
 };
 
 struct ProductKernel {

@@ -1269,6 +1269,9 @@ class MemoryOs:
     def kept_position(self) -> int:
         """Frame position of the first that is shown. The others follow."""
 
+def block_shape(format: int) -> tuple[Any, ...]:
+    """Return elements and bytes of a block of a format of torch.ops.everlong.block_linear; (0, 0) for others."""
+
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
     """Raise ModelMismatchError, which names every field that differs."""
 
@@ -1282,6 +1285,9 @@ def has_file(folder: str, name: str) -> bool:
 def index_kinds() -> list[IndexKind]: ...
 def read_file(folder: str, name: str, most: int, may_have_other_names: bool = False) -> bytes:
     """Return a file of a folder: no link is followed. CorruptMemoryError for more than `most` bytes."""
+
+def read_gguf(path: str) -> tuple[Any, ...]:
+    """Return what a GGUF file says of itself: entries (key, type, is array, values, texts as bytes), tensors (name, type, shape, offset in the file, bytes; -1 for a format of unknown size), and where tensors begin. CorruptMemoryError for a file that is cut short or damaged."""
 
 def replace_file(folder: str, name: str, data: bytes) -> None:
     """Replace a file of a folder as a whole, durably, or leave what was there. No link is followed."""

@@ -291,9 +291,7 @@ def decode_kv(
 
 
 @_with_torchs_errors
-def block_linear(
-    x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def block_linear(x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Return x [..., K] times a matrix [N, K] transposed, plus `bias`: [..., N] in the dtype of x.
 
     The matrix is blocks, uint8 [N, bytes of a row], as GGUF files have them in `format`, GGUF's number for Q4_0, Q4_1,
@@ -369,9 +367,7 @@ def _decoded(
     return payload.new_empty(shape, dtype=dtype), payload.new_empty(shape, dtype=dtype)
 
 
-def _multiplied(
-    x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def _multiplied(x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None) -> torch.Tensor:
     return x.new_empty([*x.shape[:-1], blocks.shape[0]])
 
 

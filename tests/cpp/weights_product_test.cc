@@ -86,7 +86,8 @@ std::vector<float> TileSums(const ProductKernel& kernel, const BlockMatrix& matr
   const int64_t row_bytes = *RowBytes(matrix.format, matrix.columns);
   Tile tile;
   for (int64_t row = 0; row < kTileRows; ++row) {
-    tile.rows[row] = reinterpret_cast<const uint8_t*>(matrix.blocks.data()) + std::min(row, matrix.rows - 1) * row_bytes;
+    tile.rows[row] =
+        reinterpret_cast<const uint8_t*>(matrix.blocks.data()) + std::min(row, matrix.rows - 1) * row_bytes;
   }
   tile.columns = matrix.columns;
   tile.rows_bytes = row_bytes * kTileRows;
@@ -141,7 +142,7 @@ TEST(BlockProduct, LargestCodesDoNotOverflow) {
         if (!is_half) owned.bytes[i] = static_cast<std::byte>(all);
       }
       for (const float sign : {1.0F, -1.0F}) {
-        std::vector<float> x(256, sign);  // codes of 127
+        std::vector<float> x(256, sign);                  // codes of 127
         for (size_t i = 32; i < 64; ++i) x[i] *= 100.0F;  // a fine group, of the largest codes
         const std::vector<float> portable = TileSums(table.kernels[table.count - 1], owned.matrix, x);
         for (int32_t i = 0; i + 1 < table.count; ++i) {

@@ -1,6 +1,6 @@
-"""Loads a GGUF file: its matrices stay in their blocks, or are unpacked for a dtype. The cache has what is slow to make.
+"""Loads a GGUF file: its matrices stay in their blocks, or are unpacked for a dtype.
 
-That is the tokenizer, and of a file that was unpacked the weights, too.
+The cache has what is slow to make: the tokenizer and, of a file that was unpacked, the weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from everlong.models.conversion_cache import entry_of
 from everlong.models.gguf_blocks import block_model, has_blocks
-from everlong.models.gguf_reader import GgufReader
+from everlong.models.gguf_reader import GgufReader, ModelFileError
 from everlong.models.quiet import without_progress_bars
 from everlong.text.progress import show_working
 
@@ -47,18 +47,18 @@ def load_gguf(source: str, arguments: Mapping[str, Any], *, keep_blocks: bool) -
     """Return the model and the tokenizer of the file `gguf_file` in a folder or a repository of the Hub.
 
     With `keep_blocks` its matrices stay in their blocks, where everlong can multiply with them, and all else is fp32:
-    attention over few tokens is faster than in bf16, and so close to the file's own numbers. Otherwise its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config`
-    leaves them as they are; then nothing is kept in the cache. Raises ModelFileError for a damaged file.
+    attention over few tokens is faster than in bf16, and the results are closer to the file's own numbers. Otherwise
+    its weights are unpacked: in fp32, or in the dtype of the arguments. Another `quantization_config` leaves them as
+    they are; then nothing is kept in the cache. Raises ModelFileError for a damaged file.
     """
     import transformers
 
     file = _local(source, arguments)
-    if file is not None:
-        reader = GgufReader(file)
-        if keep_blocks and arguments.keys() <= _OF_BLOCKS and has_blocks(reader):
-            made = _load_blocks(source, arguments, reader)
-            if made is not None:
-                return made
+    reader = None if file is None else GgufReader(file)
+    if keep_blocks and reader is not None and arguments.keys() <= _OF_BLOCKS and has_blocks(reader):
+        made = _load_blocks(source, arguments, reader)
+        if made is not None:
+            return made
 
     packed = arguments.get("quantization_config")
     arguments = {**arguments, "quantization_config": packed or transformers.GgufConfig(dequantize=True)}
@@ -66,14 +66,20 @@ def load_gguf(source: str, arguments: Mapping[str, Any], *, keep_blocks: bool) -
         arguments["dtype"] = torch.float32
     dtype = arguments["dtype"]
     is_plain = packed is None or getattr(packed, "dequantize", False)
-    if file is None or not is_plain or not isinstance(dtype, torch.dtype) or _OTHER_WEIGHTS & arguments.keys():
-        with _gguf_read_once():
+    if (
+        file is None
+        or reader is None
+        or not is_plain
+        or not isinstance(dtype, torch.dtype)
+        or _OTHER_WEIGHTS & arguments.keys()
+    ):
+        with _gguf_read_once(reader):
             return from_pretrained(source, arguments)
     made_by = {name: arguments[name] for name in (*FILES, "dtype", "quantization_config") if name in arguments}
     converting = contextlib.ExitStack()
 
     def bytes_of() -> int:
-        converting.enter_context(_gguf_read_once())
+        converting.enter_context(_gguf_read_once(reader))
         return sum(tensor.n_elements for tensor in reader.tensors) * dtype.itemsize
 
     def write(folder: pathlib.Path) -> None:
@@ -86,7 +92,7 @@ def load_gguf(source: str, arguments: Mapping[str, Any], *, keep_blocks: bool) -
         with entry_of(file, _kind(dtype), bytes_of, write) as folder:
             converting.close()
             if folder is None:
-                with _gguf_read_once():
+                with _gguf_read_once(reader):
                     return from_pretrained(source, arguments)
             kept = {name: arguments[name] for name in arguments if name not in {*FILES, "quantization_config"}}
             model, tokenizer = from_pretrained(str(folder), {**kept, "local_files_only": True})
@@ -98,7 +104,7 @@ def _load_blocks(source: str, arguments: Mapping[str, Any], reader: GgufReader) 
     """Return a model over the blocks of a file, and its tokenizer; None where transformers alone can make the model."""
     config, tokenizer = _described(source, arguments, reader)
     more = {name: arguments[name] for name in ("attn_implementation",) if name in arguments}
-    with _gguf_read_once():
+    with _gguf_read_once(reader):
         model = block_model(reader, config, torch.float32, **more)
     return None if model is None else (model, tokenizer)
 
@@ -112,22 +118,26 @@ def _described(source: str, arguments: Mapping[str, Any], reader: GgufReader) ->
 
     def write(folder: pathlib.Path) -> None:
         making.enter_context(show_working(f"the tokenizer of {reader.file.name} is made, once", enabled=True))
-        for made in _config_and_tokenizer(source, files):
+        for made in _config_and_tokenizer(source, files, reader):
             made.save_pretrained(folder)
 
     with making, entry_of(reader.file, _kind("tokenizer"), lambda: 4 * len(metadata), write, metadata) as folder:
         if folder is None:
-            return _config_and_tokenizer(source, files)
-        config, tokenizer = _config_and_tokenizer(str(folder), {"local_files_only": True})
+            return _config_and_tokenizer(source, files, reader)
+        config, tokenizer = _config_and_tokenizer(str(folder), {"local_files_only": True}, reader)
         tokenizer.name_or_path = source
         return config, tokenizer
 
 
-def _config_and_tokenizer(source: str, files: Mapping[str, Any]) -> tuple[Any, Any]:
+def _config_and_tokenizer(source: str, files: Mapping[str, Any], reader: GgufReader) -> tuple[Any, Any]:
     import transformers
+    from huggingface_hub.errors import StrictDataclassError
 
-    with _gguf_read_once(), without_progress_bars():
-        config = transformers.AutoConfig.from_pretrained(source, **files)
+    with _gguf_read_once(reader), without_progress_bars():
+        try:
+            config = transformers.AutoConfig.from_pretrained(source, **files)
+        except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
+            raise ModelFileError(f"'{reader.file}' describes no model that transformers knows: {error}") from error
         return config, transformers.AutoTokenizer.from_pretrained(source, **files, mistral_format=False)
 
 
@@ -149,8 +159,10 @@ def _local(source: str, arguments: Mapping[str, Any]) -> pathlib.Path | None:
 
 
 @contextlib.contextmanager
-def _gguf_read_once() -> Iterator[None]:
+def _gguf_read_once(known: GgufReader | None = None) -> Iterator[None]:
     """Context manager: parse a GGUF file once, by the core, and make the table of its tensor names once.
+
+    A file that is `known` is not parsed again.
 
     transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
     of the model. Both are Python loops over tens of thousands of entries.
@@ -160,9 +172,14 @@ def _gguf_read_once() -> Iterator[None]:
         return
     gguf = importlib.import_module("gguf")
     files: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+
+    @functools.cache
+    def reader_of(path: Any) -> GgufReader:
+        return known if known is not None and known.file == pathlib.Path(path).resolve() else GgufReader(path)
+
     with _one_at_a_time:
         own = [
-            (gguf, "GGUFReader", functools.cache(GgufReader)),
+            (gguf, "GGUFReader", reader_of),
             (gguf, "get_tensor_name_map", functools.cache(gguf.get_tensor_name_map)),
             (files, "load_gguf_checkpoint", _parsed_once(files.load_gguf_checkpoint)),
         ]

@@ -80,11 +80,15 @@ class GgufReader:
     def __init__(self, file: str | pathlib.Path) -> None:
         self.file = pathlib.Path(file)
         try:
-            entries, tensors, self.data_offset = _core.read_gguf(self.file)
+            entries, tensors, self.data_offset = _core.read_gguf(str(self.file))
         except CorruptMemoryError as error:
             raise ModelFileError(str(error)) from error
-        self._entries: dict[str, tuple[int, bool, list[Any]]] = {key: rest for key, *rest in entries}
-        self.tensors = [Tensor(*one, self.file) for one in tensors]
+        self._entries: dict[str, tuple[int, bool, list[Any]]] = {
+            key: (kind, is_array, values) for key, kind, is_array, values in entries
+        }
+        self.tensors = [
+            Tensor(name, kind, sizes, offset, size, self.file) for name, kind, sizes, offset, size in tensors
+        ]
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:

@@ -57,10 +57,11 @@ def load(
     dtype. "auto" is always the checkpoint's.
 
     Matrices of a GGUF file stay in the file's blocks, which are mapped, and all else is fp32: nothing is timed
-    (`models/gguf_blocks.py`). With a `dtype` they are unpacked, once: later loads take them from the cache (`models/conversion_cache.py`). So are
-    those of formats that everlong does not multiply with, and on a GPU.
+    (`models/gguf_blocks.py`). With a `dtype` they are unpacked, once: later loads take them from the cache
+    (`models/conversion_cache.py`). So are those of formats that everlong does not multiply with, and on a GPU.
 
-    Raises ModelFileError for a damaged GGUF file, and ModelNotFoundError when the package that carries `smollm2` is missing.
+    Raises ModelFileError for a damaged GGUF file, and ModelNotFoundError when the package that carries `smollm2` is
+    missing.
     """
     require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)

@@ -1,4 +1,4 @@
-"""A GGUF file loads as transformers loads it, and the second time without being read."""
+"""A GGUF file that is unpacked loads as transformers loads it, and the second time without being read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import transformers
 from everlong import MemoryModel
 from everlong.models import load
 from everlong.models.conversion_cache import entries
+from everlong.models.gguf_reader import ModelFileError
 from support.gguf_files import write_gguf
 
 TEXT = "the thing in <|im_end|> the café"
@@ -32,7 +33,7 @@ def a_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def read_no_more(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(str(file), "float32")
-    monkeypatch.setattr(gguf, "GGUFReader", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(gguf, "dequantize", lambda *_: pytest.fail("it was unpacked again"))
 
 
 def plain(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -63,7 +64,7 @@ def test_first_and_later_loads_are_what_the_file_holds(
 ) -> None:
     reference = plain(file, dtype)
     assert_same(load(str(file), dtype), reference)
-    monkeypatch.setattr(gguf, "GGUFReader", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(gguf, "dequantize", lambda *_: pytest.fail("it was unpacked again"))
     assert_same(load(str(file), dtype), reference)
     assert_same(load(str(file.parent), dtype, gguf_file=file.name), reference)
     assert [entry.source for entry in entries()] == [str(file)]
@@ -106,9 +107,9 @@ def test_a_cache_that_keeps_nothing_is_done_without(file: Path, monkeypatch: pyt
 
 def test_a_broken_file_is_said_and_leaves_nothing(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(Exception) as broken:  # noqa: PT011  # gguf raises what it likes
-        load(str(file), "float32")
-    assert not isinstance(broken.value, FileNotFoundError)
+    for dtype in (None, "float32"):
+        with pytest.raises(ModelFileError, match=r"tiny\.gguf' is no whole GGUF file"):
+            load(str(file), dtype)
     assert entries() == []
 
 

@@ -1,13 +1,14 @@
 // A matrix in blocks as they lie in a file, its rows, and its products with rows of numbers.
 //
-// A product y[t, n] is defined here once, and every instruction set computes its very bits, whatever the number of rows:
+// A product y[t, n] is defined here once, and every instruction set computes its very bits, whatever the number of
+// rows:
 // 1. A row of x is coded in groups of 32: codes round(x * (127 / largest magnitude)), ties to even, which count in
 //    units of largest / 127. In fine groups 32512 takes the place of 127. They are those whose largest magnitude,
 //    squared, is above 1.5 times the mean of these squares over the row: they make most of the error of 8 bits. A group
 //    below 2^-100 counts as zeros, and one with a NaN or an infinity makes sums that are no finite numbers.
 // 2. For each group of the matrix' row, 32 elements (16 in Q6_K), in order: dot = the sum of the products of its codes
-//    with those of x, an exact integer as fp32; y = fma(dot, scale of w * scale of x, y). Where the format has a least number,
-//    then y = fma(least, scale of x * the sum of x's codes, y).
+//    with those of x, an exact integer as fp32; y = fma(dot, scale of w * scale of x, y). Where the format has a least
+//    number, then y = fma(least, scale of x * the sum of x's codes, y).
 // 3. y + bias, both fp32, is rounded to the type of the result.
 #pragma once
 

@@ -27,10 +27,10 @@ struct GgufEntry {
 
 struct GgufTensor {
   std::string name;
-  int32_t type = 0;             // GGUF's number: that of a BlockFormat, or of another format
-  std::vector<int64_t> shape;   // rows first: [N, K] for a matrix; each size is 1 or more
-  int64_t offset = 0;           // from the beginning of the file, in bytes
-  int64_t bytes = -1;           // -1 for a format whose size this build does not know; its end is not checked
+  int32_t type = 0;            // GGUF's number: that of a BlockFormat, or of another format
+  std::vector<int64_t> shape;  // rows first: [N, K] for a matrix; each size is 1 or more
+  int64_t offset = 0;          // from the beginning of the file, in bytes
+  int64_t bytes = -1;          // -1 for a format whose size this build does not know; its end is not checked
 };
 
 struct GgufFile {
