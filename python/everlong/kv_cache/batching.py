@@ -19,6 +19,7 @@ import torch
 
 import everlong.models.batched_forward as joint
 from everlong.kv_cache.steps import plain_tensors
+from everlong.models.block_layers import dtype_of_rounding
 
 _LOGGER = logging.getLogger("everlong")
 _TOKENS_AT_ONCE = 1024  # of one forward; more are computed in several
@@ -286,7 +287,7 @@ def _compare(rows: Sequence[BatchJob[Any, Any]]) -> None:
                     row.computed = error
                     continue
                 if bool(expected.isfinite().any()):
-                    _require_same(part[0], expected)
+                    _require_same(part[0], expected, dtype_of_rounding(model, expected.dtype))
                     _known[model] = True
                     return
     finally:
@@ -294,8 +295,8 @@ def _compare(rows: Sequence[BatchJob[Any, Any]]) -> None:
             put_back()
 
 
-def _require_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+def _require_same(found: torch.Tensor, expected: torch.Tensor, rounding: torch.dtype) -> None:
     numbers = expected.isfinite()
     largest = float((found - expected)[numbers].abs().max())
-    if not largest <= _TOLERANCE.get(expected.dtype, _TOLERANCE_16_BIT) * float(expected[numbers].abs().max()):
+    if not largest <= _TOLERANCE.get(rounding, _TOLERANCE_16_BIT) * float(expected[numbers].abs().max()):
         raise joint.BatchedForwardError(f"logits of a frame among others differ by {largest:.1e} from those alone")

@@ -16,6 +16,7 @@ from everlong.errors import UnsupportedModelError
 from everlong.kv_cache.cache import ResidentCache
 from everlong.kv_cache.phase import PhaseTap
 from everlong.models.attach import AttachedModel
+from everlong.models.block_layers import dtype_of_rounding
 from everlong.models.releases import cache_argument
 from everlong.models.rotations import own_rotations
 from everlong.models.trial import spread, trial_ids
@@ -62,7 +63,8 @@ def splice_error(served: AttachedModel) -> float:
     plain = _plain(served, ids, 0)
     alone = _plain(served, ids[_ARCHIVED_TOKENS:], _ARCHIVED_TOKENS)
     spliced = _behind_what_was_archived(served, ids)
-    rounding = _ROUNDING.get(served.dtype, _ROUNDING_16_BIT) * spread(plain)
+    dtype = dtype_of_rounding(served.model, served.dtype)
+    rounding = _ROUNDING.get(dtype, _ROUNDING_16_BIT) * spread(plain)
     return float((spliced - plain).norm() / ((alone - plain).norm() + rounding))
 
 

@@ -15,6 +15,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from everlong.errors import UnsupportedModelError
+from everlong.models.block_layers import dtype_of_rounding
 from everlong.models.placement import device_of
 from everlong.models.probe import DELTA, Probe, ProbeError, probe
 from everlong.models.releases import EMPTY_LAYERS, rotary_positions
@@ -166,7 +167,8 @@ def attach(model: Any, frame_tokens: int) -> AttachedModel:
     except ProbeError as error:
         raise UnsupportedModelError(f"{name}: {error}") from error
 
-    rope_of = {index: _measured(seen, index, tables[index], name, model.dtype) for index in (*archived, *sliding)}
+    rounding = dtype_of_rounding(model, model.dtype)
+    rope_of = {index: _measured(seen, index, tables[index], name, rounding) for index in (*archived, *sliding)}
     rotated = [index for index in archived if rope_of[index].rotary_dim > 0]
     order = (*rotated, *(index for index in archived if rope_of[index].rotary_dim == 0))
     kv_heads, head_dim = _key_shape(seen, archived, name)

@@ -75,6 +75,15 @@ def formats_of(model: torch.nn.Module) -> Mapping[int, int]:
     return {id(layer.weight): layer.format for layer in layers}
 
 
+def dtype_of_rounding(model: torch.nn.Module, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype whose rounding the results of a model have that computes in `dtype`.
+
+    Layers over blocks code numbers in 8 bits, which do to a result about what bfloat16 does. The least difference of an
+    input may turn to the next code, so that results that would differ in the last bit of fp32 differ by as much.
+    """
+    return torch.bfloat16 if formats_of(model) else dtype
+
+
 def decoded_shape(blocks: torch.Tensor, format: int) -> tuple[int, int]:
     """Return [N, K] of a matrix whose blocks are uint8 [N, bytes of a row]."""
     elements, size = _core.block_shape(format)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from everlong.errors import UnsupportedModelError
+from everlong.models.block_layers import dtype_of_rounding
 from everlong.models.placement import require_embeddings
 from everlong.models.releases import cache_field
 from everlong.models.rotations import isolate_rotations, own_rotations
@@ -109,7 +110,7 @@ def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
         raise UnsupportedModelError(f"{name}: its output has no cache to go on from")
     few = _tensor_bytes(getattr(out, cache_name), set())
     found = TextModel(model, cache_name, True, window, 0, model.dtype, model.device)
-    tolerance = _TOLERANCE.get(model.dtype, _TOLERANCE_16_BIT)
+    tolerance = _TOLERANCE.get(dtype_of_rounding(model, model.dtype), _TOLERANCE_16_BIT)
     errors = []
     for in_chunks in (True, False):
         found = dataclasses.replace(found, in_chunks=in_chunks)
