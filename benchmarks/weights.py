@@ -2,6 +2,7 @@
 
     pip install xllamacpp
     python benchmarks/weights.py MODEL.gguf [--context 512 4096] [--tokens 32] [--rounds 3] [--threads 2] [--json]
+    python benchmarks/weights.py MODEL.gguf --kl
 
 Each round runs every subject in a process of its own, one after another, on the same file with as many threads. A
 process loads the model, reads so many tokens at once (prefill), and decodes further ones. Figures are the best of the
@@ -53,8 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kl", action="store_true", help="how far results are from the file's numbers, nothing else")
     parser.add_argument("--subject", choices=SUBJECTS, help=argparse.SUPPRESS)  # what this very process measures
     options = parser.parse_args(arguments)
+    if options.kl:
+        for name, kl in divergences(str(options.file), options.context[0]).items():
+            print(f"{name}: KL {kl:.5f} to the file unpacked to fp32, over {options.context[0]} tokens of a book")
+        return
     if options.subject is not None:
         measure = measure_llama if options.subject == "llama.cpp" else measure_everlong
         print(json.dumps(dataclasses.asdict(measure(options))))
@@ -113,6 +119,25 @@ def measure_everlong(options: argparse.Namespace) -> Measured:
                 model(input_ids=ids[:, :1], **more)
             decode[size] = options.tokens / (time.perf_counter() - started)
     return Measured(seconds, resident_mb() - before, prefill, decode)
+
+
+def divergences(file: str, tokens: int) -> dict[str, float]:
+    """Return the mean KL of the next token's probabilities to those of the file unpacked to fp32, in nats."""
+    import torch
+
+    from everlong.data import shipped_books
+    from everlong.models import load
+
+    @torch.inference_mode()
+    def logs(dtype: str | None) -> torch.Tensor:
+        model, tokenizer = load(file, dtype)
+        ids = torch.tensor([tokenizer(shipped_books()[0].text[: 12 * tokens])["input_ids"][:tokens]])
+        logits: torch.Tensor = model(ids).logits[0].double()
+        return logits.log_softmax(-1)
+
+    true = logs("float32")
+    found = {"everlong": logs(None), "bf16": logs("bfloat16")}
+    return {name: float((true.exp() * (true - other)).sum(-1).mean()) for name, other in found.items()}
 
 
 def load_imports() -> None:
