@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import pathlib
 import subprocess
@@ -142,18 +143,12 @@ def divergences(file: str, tokens: int) -> dict[str, float]:
 
 def load_imports() -> None:
     """Import what a first load imports, so that a load is compared with one of a program that is compiled."""
-    import gguf  # noqa: F401
-    import transformers
-    import transformers.models.llama.modeling_llama
-    import transformers.models.qwen2.modeling_qwen2
-
-    assert transformers.AutoModelForCausalLM
-    assert transformers.AutoTokenizer
+    for name in ("gguf", "transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2"):
+        importlib.import_module(name)
 
 
 def measure_llama(options: argparse.Namespace) -> Measured:
-    import xllamacpp
-
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     file = options.file
     if str(file) == "smollm2":
         from everlong.models import embedded_file
