@@ -237,7 +237,9 @@ class MeaningPart final : public Part {
     }
     std::vector<int32_t> kept;  // positions of the pages that are ranked
     const size_t left = LeftOf(pages.ordinals.size(), k);
-    if (mirror_ == nullptr && std::cmp_greater_equal(pages.ordinals.size(), coarse_from_) &&
+    // Signs of tokens alone save nothing where all rows are among the heaviest.
+    const bool saves = sentence || question.rows() > kSignRows;
+    if (saves && mirror_ == nullptr && std::cmp_greater_equal(pages.ordinals.size(), coarse_from_) &&
         2 * left < pages.ordinals.size()) {
       std::vector<MeaningScore> coarse = ScoreMeaning(question, tokens_.vectors(), pages, MeaningLevel::kSigns);
       if (sentence) AddWholes(*sentence, pages.ordinals, MeaningLevel::kSigns, coarse);

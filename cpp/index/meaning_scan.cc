@@ -78,6 +78,7 @@ MeaningQuery::MeaningQuery(std::span<const float> rows, int32_t dimension) {
     whole_ += made.weight;
     rounded.push_back(std::move(made));
   }
+  rows_ = rounded.size();
   blocks_ = BlocksOf(rounded, dimension);
   std::ranges::stable_sort(rounded, std::ranges::greater(), &Row::weight);
   heaviest_ = BlocksOf(std::span(rounded).first(std::min(rounded.size(), kSignRows)), dimension);

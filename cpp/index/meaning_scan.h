@@ -29,6 +29,8 @@ class MeaningQuery {
   [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
   // Return the heaviest rows, at most kSignRows, by which the first level asks; at most one block.
   [[nodiscard]] std::span<const Block> heaviest() const { return heaviest_; }
+  // Return the number of rows that are not zeros.
+  [[nodiscard]] size_t rows() const { return rows_; }
   // Return the sum of the weights.
   [[nodiscard]] double whole() const { return whole_; }
 
@@ -42,6 +44,7 @@ class MeaningQuery {
 
   std::vector<Block> blocks_;
   std::vector<Block> heaviest_;
+  size_t rows_ = 0;
   double whole_ = 0;
 };
 

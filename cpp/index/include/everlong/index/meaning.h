@@ -67,9 +67,10 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // sentence, and its weight times that with the vector of its passage, or else with that sentence once more: a statement
 // is one sentence, and what a short text is about is said by all of it. Both are searched on the host.
 //
-// Every vector counts. Where a search on the host may return at least `coarse_from` pages, a first level compares the
-// eight heaviest rows with the signs of the vectors' numbers (sign_kernel.h). It leaves the best 64th of the pages, at
-// least 512, and at least 8 k. Only these are scored as above, with the pages beside them, and ranked.
+// Every vector counts. Where a search on the host may return at least `coarse_from` pages, and has kSentenceInput or
+// more than eight rows, a first level compares the eight heaviest rows with the signs of the vectors' numbers
+// (sign_kernel.h). It leaves the best 64th of the pages, at least 512, and at least 8 k. Only these are scored as
+// above, with the pages beside them, and ranked.
 //
 // A saved file has the vectors as a search reads them, and is mapped. A block that lacks some of its tensors is not in
 // it.
