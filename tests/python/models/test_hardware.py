@@ -56,6 +56,7 @@ def test_a_gpu_and_a_revision_are_named_where_there_are_such(monkeypatch: pytest
         config=SimpleNamespace(_commit_hash="12fd25f"),
         named_parameters=weights.named_parameters,
         named_modules=weights.named_modules,
+        modules=weights.modules,
     )
     made = provenance(model)
     assert (made["gpu"], made["revision"], made["processor"]) == ("A GPU cuda:1", "12fd25f", processor())

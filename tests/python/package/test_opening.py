@@ -102,6 +102,8 @@ PYTHON_OPENS = {
     "integrations/transformers.py": "a folder of a model that a user names",
     "memory/report.py": "data of the package",
     "models/conversion_cache.py": "the cache of converted models, which is the user's own",
+    "models/gguf_file.py": "a model file that a user names, and what is kept of it in the cache",
+    "models/gguf_reader.py": "a model file that a user names",
     "models/hub.py": "the card of a pack, on its way to the Hub",
     "models/hardware.py": "/proc",
     "models/profiles.py": "the cache of profiles, which is the user's own",
