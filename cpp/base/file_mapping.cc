@@ -11,13 +11,13 @@ namespace everlong {
 Result<FileMapping> FileMapping::Of(const UniqueFd& file, const FilePath& path, int64_t bytes) {
   if (bytes == 0) return FileMapping();
   const auto size = static_cast<size_t>(bytes);
-  void* const mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
+  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (mapped == MAP_FAILED) return ErrnoError("cannot map", path, errno);
-  return FileMapping({static_cast<std::byte*>(mapped), size});
+  return FileMapping({static_cast<const std::byte*>(mapped), size});
 }
 
 FileMapping::~FileMapping() {
-  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());  // mmap gave it so
 }
 
 }  // namespace everlong

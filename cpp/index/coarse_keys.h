@@ -53,7 +53,7 @@ class CoarseKeys {
   void Follow(const KeyTiles& keys);
   // Take in the next page, of so many tokens, as words() of a CoarseKeys with these axes returned it. It lies in a
   // mapping that Keep gets, or got. Any words will do.
-  void AddMapped(std::span<uint32_t> words) { pages_.push_back(words.data()); }
+  void AddMapped(std::span<const uint32_t> words) { pages_.push_back(words.data()); }
   void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
   // Forget a page that has so many tokens, as KeyTiles::Forget.
   void Forget(int32_t page, int32_t tokens);
@@ -90,7 +90,7 @@ class CoarseKeys {
   std::vector<float> scaled_axes_;  // axes_.axes / steps
   std::vector<float> offsets_;      // 0.5 - least / steps: it rounds to the nearest code
   PageRoom room_;
-  StableVector<uint32_t*> pages_;  // none of an empty page
+  StableVector<const uint32_t*> pages_;  // none of an empty page
 };
 
 }  // namespace everlong::index

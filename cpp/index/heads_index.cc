@@ -355,7 +355,8 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   if (saved != heads_) return reader.Corrupt("of other heads");
   std::vector<double> longest(key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
-  if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
+  const double most = 1.001 * std::sqrt(static_cast<double>(head_dim_)) * kLargestBf16;
+  if (!std::ranges::all_of(longest, [most](double length) { return length >= 0 && length <= most; })) {
     return reader.Corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
@@ -369,7 +370,7 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
     EVERLONG_ASSIGN_OR_RETURN(uses_coarse, LoadAxes(reader));
   }
   EVERLONG_RETURN_IF_ERROR(reader.Align(kCacheLine));
-  std::vector<std::span<uint32_t>> codes(headers.size());
+  std::vector<std::span<const uint32_t>> codes(headers.size());
   const CoarseKeys shape(static_cast<int32_t>(key_heads_.size()), head_dim_);
   for (size_t page = 0; page < headers.size() && header.has_coarse != 0; ++page) {
     EVERLONG_ASSIGN_OR_RETURN(codes[page], reader.ReadMapped<uint32_t>(shape.PageWords(headers[page].tokens)));
@@ -377,7 +378,8 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   if (uses_coarse) coarse_->Follow(keys_);  // of older files without codes
   for (size_t page = 0; page < headers.size(); ++page) {
     const auto [tokens, sinks] = headers[page];
-    EVERLONG_ASSIGN_OR_RETURN(const std::span<uint32_t> words, reader.ReadMapped<uint32_t>(keys_.PageWords(tokens)));
+    EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> words,
+                              reader.ReadMapped<uint32_t>(keys_.PageWords(tokens)));
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= pages());
     while (pages() < ordinals[page]) {

@@ -72,6 +72,7 @@ class HeadsIndex {
   Status Load(const FilePath& file, std::span<const int32_t> ordinals);
 
   [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }
+  [[nodiscard]] int32_t tokens(int32_t page) const { return keys_.tokens(page); }
   [[nodiscard]] HeadsOptions options() const;
   [[nodiscard]] int64_t bytes() const;  // of host memory
   [[nodiscard]] DeviceUse device_use() const;

@@ -98,7 +98,12 @@ class HeadsPart final : public Part {
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
     std::vector<int32_t> ordinals(pages.size());
     std::ranges::transform(pages, ordinals.begin(), &SavedPage::ordinal);
-    return index_.Load(file, ordinals);
+    EVERLONG_RETURN_IF_ERROR(index_.Load(file, ordinals));
+    const auto differs = [this](const SavedPage& page) {
+      return page.ordinal >= 0 && page.tokens != index_.tokens(page.ordinal);
+    };
+    if (std::ranges::any_of(pages, differs)) return CorruptError(Quoted(file) + ": pages of other lengths");
+    return OkStatus();
   }
 
   int64_t bytes() const override { return index_.bytes(); }

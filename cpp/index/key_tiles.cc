@@ -69,7 +69,7 @@ double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
   return longest;
 }
 
-void KeyTiles::AddMapped(std::span<uint32_t> words, int32_t tokens) {
+void KeyTiles::AddMapped(std::span<const uint32_t> words, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1 && words.size() == PageWords(tokens));
   pages_.push_back({words.data(), tokens});
 }

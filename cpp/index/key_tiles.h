@@ -30,11 +30,12 @@ class KeyTiles {
 
   // Add the next page, as words() of another KeyTiles of this shape and storage returned it. It lies in a mapping that
   // Keep gets, or got.
-  void AddMapped(std::span<uint32_t> words, int32_t tokens);
+  void AddMapped(std::span<const uint32_t> words, int32_t tokens);
   void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
   // Add the next page without tokens: an ordinal that stays empty.
   void AddEmpty() { pages_.push_back({}); }
-  // Make a page empty. Its keys become zeros, and their room is for other pages.
+  // Make a page empty. Its keys become zeros, and their room is for other pages. Those that are mapped stay in their
+  // file.
   void Forget(int32_t page);
   // Return the key heads of a page one after the other, each its scales and its tiles.
   [[nodiscard]] std::span<const uint32_t> words(int32_t page) const;
@@ -65,7 +66,7 @@ class KeyTiles {
 
  private:
   struct Page {
-    uint32_t* words = nullptr;
+    const uint32_t* words = nullptr;
     int32_t tokens = 0;
   };
 

@@ -55,8 +55,9 @@ Status CheckOption(const char* name, int32_t value, int32_t most) {
 // "I8 [3, 128]"
 std::string NameOf(std::string_view dtype, std::span<const int64_t> shape) {
   std::string name(dtype);
-  for (const int64_t size : shape) name.append(&size == shape.data() ? " [" : ", ").append(std::to_string(size));
-  return name.append(shape.empty() ? " []" : "]");
+  name.append(" [");
+  for (size_t at = 0; at < shape.size(); ++at) name.append(at == 0 ? "" : ", ").append(std::to_string(shape[at]));
+  return name.append("]");
 }
 
 // Return the numbers of a part's options, each with a space behind it, and the pack, which may have any letters.
@@ -117,7 +118,7 @@ class Space {
   }
   // Take what WriteTo wrote of these blocks. The mapping is kept by Keep.
   Status ReadFrom(IndexFileReader& reader, std::span<const SavedBlock> blocks, int32_t page_tokens) {
-    std::vector<std::span<uint32_t>> signs;
+    std::vector<std::span<const uint32_t>> signs;
     for (const SavedBlock& block : blocks) {
       const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
       if (std::cmp_greater(count, reader.left() / sizeof(uint32_t))) return reader.Truncated();  // words may overflow
@@ -126,7 +127,7 @@ class Space {
     for (size_t at = 0; at < blocks.size(); ++at) {
       const SavedBlock& block = blocks[at];
       const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
-      EVERLONG_ASSIGN_OR_RETURN(const std::span<uint32_t> tiles,
+      EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> tiles,
                                 reader.ReadMapped<uint32_t>(vectors_.TileWords(count)));
       if (block.first_page < 0) continue;
       if (!vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles, signs[at])) {
@@ -211,6 +212,18 @@ class MeaningPart final : public Part {
     EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
     if (tokens_.Put(block)) Mirror(PagesOf(block));
     for (Space& whole : wholes_) whole.Put(block);
+    return OkStatus();
+  }
+
+  Status TensorsWent(const BlockInput& block, std::span<const std::string> names) override {
+    const auto went = [&names](const Space& space) { return std::ranges::find(names, space.tensor()) != names.end(); };
+    if (went(tokens_)) {
+      tokens_.vectors().Forget(PagesOf(block));
+      Mirror(PagesOf(block));
+    }
+    for (Space& whole : wholes_) {
+      if (went(whole)) whole.vectors().Forget(PagesOf(block));
+    }
     return OkStatus();
   }
 

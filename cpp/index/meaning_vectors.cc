@@ -34,8 +34,9 @@ MeaningVectors::Block MeaningVectors::BlockOf(std::span<const int8_t> vectors) c
   block.signs = std::span(block.own).subspan(block.tiles.size());
   for (size_t vector = 0; vector < count; ++vector) {
     const std::span<const int8_t> numbers = vectors.subspan(vector * dimension, dimension);
-    uint32_t* const words = block.tiles.data() + vector / kVectors * tile_words + vector % kVectors;
-    uint32_t* const signs = block.signs.data() + vector / kVectors * sign_words * kVectors + vector % kVectors;
+    uint32_t* const words = block.own.data() + vector / kVectors * tile_words + vector % kVectors;
+    uint32_t* const signs =
+        block.own.data() + block.tiles.size() + vector / kVectors * sign_words * kVectors + vector % kVectors;
     int64_t square = 0;
     for (size_t quad = 0; quad < quads; ++quad) {
       uint32_t word = 0;
@@ -58,8 +59,8 @@ void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, st
   Place(first_page, counts, BlockOf(vectors));
 }
 
-bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles,
-                               std::span<uint32_t> signs) {
+bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
+                               std::span<const uint32_t> signs) {
   const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
   EVERLONG_CHECK(tiles.size() % tile_words == 0);
   for (std::span<const uint32_t> left = tiles; !left.empty(); left = left.subspan(tile_words)) {
@@ -88,8 +89,7 @@ void MeaningVectors::Place(int32_t first_page, std::span<const int32_t> counts, 
 void MeaningVectors::Remove(int32_t first_page) {
   const auto found = blocks_.find(first_page);
   if (found == blocks_.end()) return;
-  std::ranges::fill(found->second.tiles, 0U);
-  std::ranges::fill(found->second.signs, 0U);
+  std::ranges::fill(found->second.own, 0U);
   own_bytes_ -= BytesOf(found->second.own);
   blocks_.erase(found);
 }

@@ -35,11 +35,12 @@ class MeaningVectors {
   // SignWords(sum of counts) words, each at the beginning of a cache line. They lie in a mapping that Keep gets, or
   // got. False, and nothing has changed, if they say of a vector that one over its length is not between 0 and 1. Any
   // signs will do.
-  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<uint32_t> tiles,
-                               std::span<uint32_t> signs);
+  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
+                               std::span<const uint32_t> signs);
   // Keep a mapping as long as this object.
   void Keep(std::shared_ptr<FileMapping> mapping) { mappings_.push_back(std::move(mapping)); }
-  // Remove the vectors of the pages of one block, and make them zeros where they lie.
+  // Remove the vectors of the pages of one block. Those of this process become zeros first; those that are mapped stay
+  // in their file.
   void Forget(PageRun pages);
 
   [[nodiscard]] bool Has(int32_t page) const { return page < pages() && pages_[page].tiles != nullptr; }
@@ -85,8 +86,8 @@ class MeaningVectors {
   using Buffer = CacheLineVector<uint32_t>;
 
   struct Block {
-    std::span<uint32_t> tiles;
-    std::span<uint32_t> signs;
+    std::span<const uint32_t> tiles;
+    std::span<const uint32_t> signs;
     Buffer own;  // which both lie in; empty if they are mapped
   };
 

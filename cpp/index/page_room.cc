@@ -1,6 +1,7 @@
 #include "page_room.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace everlong::index {
@@ -18,22 +19,27 @@ uint32_t* PageRoom::Reserve(size_t words) {
     free->second.pop_back();
     return again;
   }
-  if (slab_words_ - slab_used_ < words) {
-    const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
-    std::unique_ptr<uint32_t[], FreeSlab> slab(new (std::align_val_t{kCacheLine}) uint32_t[slab_words]);
+  if (slabs_.empty() || slabs_.back().size - slab_used_ < words) {
+    const size_t size = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
+    Slab slab{std::unique_ptr<uint32_t[], FreeSlab>(new (std::align_val_t{kCacheLine}) uint32_t[size]), size};
     slabs_.push_back(std::move(slab));
-    slab_words_ = slab_words;  // only after the allocation
-    slab_used_ = 0;
-    total_words_ += slab_words_;
+    slab_used_ = 0;  // only after the allocation
+    total_words_ += size;
   }
-  uint32_t* const reserved = slabs_.back().get() + slab_used_;
+  uint32_t* const reserved = slabs_.back().words.get() + slab_used_;
   slab_used_ += words;
   return reserved;
 }
 
-void PageRoom::Release(std::span<uint32_t> words) {
-  std::ranges::fill(words, 0U);
-  free_[words.size()].push_back(words.data());
+void PageRoom::Release(std::span<const uint32_t> words) {
+  for (const Slab& slab : slabs_) {
+    const std::span<uint32_t> all(slab.words.get(), slab.size);
+    if (std::less<>()(words.data(), all.data()) || !std::less<>()(words.data(), all.data() + all.size())) continue;
+    const std::span<uint32_t> own = all.subspan(static_cast<size_t>(words.data() - all.data()), words.size());
+    std::ranges::fill(own, 0U);
+    free_[own.size()].push_back(own.data());
+    return;
+  }
 }
 
 }  // namespace everlong::index

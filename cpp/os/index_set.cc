@@ -409,7 +409,7 @@ Status IndexSet::Writer::TensorsWent(int64_t block, std::span<const std::string>
       if (!went.ok() || !Takes(part, names, std::identity())) return;
       if (kind.saved) set_->unsaved_.emplace(kind.name);
       set_->NoteChanged(kind.name, block);
-      went = part.Forget(input);
+      went = part.TensorsWent(input, names);
     });
   }
   EVERLONG_RETURN_IF_ERROR(

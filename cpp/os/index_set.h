@@ -123,6 +123,8 @@ class IndexSet {
 
   // Return these blocks, as numbers of the table.
   [[nodiscard]] index::BlockRun Numbers(BlockIds ids) const;
+  // Return whether any of them is not forgotten.
+  [[nodiscard]] bool HasBlocks(BlockIds ids) const;
   // Return those that are not forgotten, in order of archiving, for an index of these tensors.
   [[nodiscard]] Result<std::vector<CoveredBlock>> CoveredBlocks(BlockIds ids,
                                                                 std::span<const std::string> tensors) const;

@@ -28,6 +28,14 @@ index::BlockRun IndexSet::Numbers(BlockIds ids) const {
   return {table_.NumberBehind(ids.first - 1), table_.NumberBehind(ids.last)};
 }
 
+bool IndexSet::HasBlocks(BlockIds ids) const {
+  const auto [first, last] = Numbers(ids);
+  for (int32_t number = first; number < last; ++number) {
+    if (!table_.block(number).forgotten) return true;
+  }
+  return false;
+}
+
 Result<std::vector<CoveredBlock>> IndexSet::CoveredBlocks(BlockIds ids, std::span<const std::string> tensors) const {
   std::map<int64_t, uint32_t> checksums;
   if (!tensors.empty()) {
@@ -75,6 +83,7 @@ Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, s
   for (const BlockIds ids : Files(kind)) {
     if (loaded.size() == most) break;
     if (!loaded.empty() && ids.first <= loaded.back().ids.last) continue;  // a larger one took its place
+    if (!loaded.empty() && HasBlocks({loaded.back().ids.last + 1, ids.first - 1})) break;
     EVERLONG_ASSIGN_OR_RETURN(const Loaded so_far, LoadSegment(kind, part, ids, loaded, wrong));
     if (so_far == Loaded::kNothing) break;
     if (so_far == Loaded::kSpoilt) {

@@ -38,6 +38,8 @@ Result<std::vector<CoveredBlock>> ReadBlocks(index::IndexFileReader& reader, int
   std::vector<CoveredBlock> blocks(static_cast<size_t>(count));
   if (!first_version) {
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(blocks)));
+    const auto is_checksum = [](const CoveredBlock& block) { return block.crc >= 0 && block.crc <= UINT32_MAX; };
+    if (!std::ranges::all_of(blocks, is_checksum)) return reader.Corrupt("a checksum is out of range");
     return blocks;
   }
   for (CoveredBlock& block : blocks) {

@@ -156,6 +156,23 @@ TEST_P(KeyTilesTest, WordsCarryAPageOver) {
   }
 }
 
+// What is mapped belongs to its file.
+TEST_P(KeyTilesTest, AMappedPageIsForgottenWithoutATouch) {
+  std::mt19937 random(54);
+  KeyTiles tiles(2, 13, GetParam());
+  ASSERT_TRUE(tiles.Add(UnlikeChannels(2, 40, 13, random), 40).ok());
+  const std::vector<uint32_t> words(tiles.words(0).begin(), tiles.words(0).end());
+  KeyTiles mapped(2, 13, GetParam());
+  mapped.AddMapped(words, 40);
+  const int64_t bytes = mapped.bytes();
+  mapped.Forget(0);
+  EXPECT_EQ(mapped.tokens(0), 0);
+  EXPECT_TRUE(std::ranges::equal(words, tiles.words(0)));
+  ASSERT_TRUE(mapped.Add(UnlikeChannels(2, 40, 13, random), 40).ok());
+  EXPECT_TRUE(std::ranges::equal(words, tiles.words(0))) << "its room is not used again";
+  EXPECT_GT(mapped.bytes(), bytes);
+}
+
 TEST_P(KeyTilesTest, TheLongestKeyIsThatWhichIsKept) {
   std::mt19937 random(53);
   KeyTiles tiles(2, 7, GetParam());

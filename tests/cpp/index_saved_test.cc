@@ -117,6 +117,7 @@ TEST_F(SavedIndexTest, HeadsOfAnotherShapeAreCorrupt) {
     EXPECT_EQ(load(16, 1), StatusCode::kCorrupt);  // codes, which it has not
     EXPECT_EQ(load(kLongest, std::numeric_limits<double>::infinity()), StatusCode::kCorrupt);
     EXPECT_EQ(load(kLongest, std::nan("")), StatusCode::kCorrupt);
+    EXPECT_EQ(load(kLongest, 1e40), StatusCode::kCorrupt);  // no key of bf16 is so long
     EXPECT_EQ(load(kTokens, INT32_MAX), StatusCode::kCorrupt);
     EXPECT_EQ(load(kTokens, 0), StatusCode::kCorrupt);
     EXPECT_EQ(load(kTokens + 4, 3), StatusCode::kCorrupt);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -150,6 +151,27 @@ TEST_F(MeaningSavedTest, ReplacedVectorsAreNotTakenFromTheFile) {
   ExpectAllWhenOpened();
 }
 
+// A hole between the files is made anew and written, and then nothing is written again.
+TEST_F(MeaningSavedTest, AMissingSegmentIsWrittenOnce) {
+  for (const int count : {30, 10, 4}) {
+    for (int i = 0; i < count; ++i) Add(true);
+    Save();
+  }
+  ASSERT_TRUE(Names().contains("meaning.31-40"));
+  std::filesystem::remove(IndexFolder() / "meaning.31-40");
+  ExpectAllWhenOpened();
+  Save();
+  const auto stamps = [this] {
+    std::map<std::string, std::filesystem::file_time_type> times;
+    for (const std::string& name : Names()) times[name] = std::filesystem::last_write_time(IndexFolder() / name);
+    return times;
+  };
+  const auto written = stamps();
+  ExpectAllWhenOpened();
+  Save();
+  EXPECT_EQ(stamps(), written) << "nothing is new";
+}
+
 TEST_F(MeaningSavedTest, WhatIsGoneLeavesTheFiles) {
   for (const bool with_part : {true, false}) {
     for (const bool forgotten : {true, false}) {
@@ -240,8 +262,7 @@ TEST_F(MeaningSavedTest, SentencesAndPassagesAreSavedWithThem) {
   options.sentence_tokens = 2;
   for (int i = 0; i < 12; ++i) Add(true);
   ASSERT_TRUE(memory_->upkeep().Flush().ok());
-  for (const Block& block : library_.blocks) {
-    if (block.id % 4 == 0) continue;  // it waits for them
+  const auto put_wholes = [&](const Block& block) {
     std::vector<int8_t> numbers(static_cast<size_t>(block.span.size()) * 5, int8_t{1});
     numbers[0] = static_cast<int8_t>(block.id);
     const int64_t sentences = index::MeaningVectorsOf(block.span.size(), kPageTokens, 2);
@@ -254,6 +275,9 @@ TEST_F(MeaningSavedTest, SentencesAndPassagesAreSavedWithThem) {
                             {"sentence.pack-1", "I8", {sentences, 5}, bytes.first(static_cast<size_t>(sentences) * 5)},
                             {"passage.pack-1", "I8", {passages, 5}, bytes.first(static_cast<size_t>(passages) * 5)}})
             .ok());
+  };
+  for (const Block& block : library_.blocks) {
+    if (block.id % 4 != 0) put_wholes(block);  // the others wait for them
   }
   const auto answers = [&] {
     std::vector<SearchResult> found;
@@ -281,6 +305,19 @@ TEST_F(MeaningSavedTest, SentencesAndPassagesAreSavedWithThem) {
     EXPECT_TRUE(memory_->index().TakeMessages().empty());
     Save();
   }
+  // One of a block's three tensors goes: the others are found, now and by who opens it. Then it comes back.
+  const std::vector<std::string> sentence{"sentence.pack-1"};
+  ASSERT_TRUE(memory_->blocks().DropTensors(5, sentence).ok());
+  const std::vector<SearchResult> without = answers();
+  Reopen(false);
+  ASSERT_TRUE(memory_->index().SetMeaning(options).ok());
+  const std::vector<SearchResult> opened = answers();
+  for (size_t at = 0; at < without.size(); ++at) ExpectSame(opened[at], without[at]);
+  ASSERT_TRUE(memory_->blocks().DropTensors(5, std::vector<std::string>{"passage.pack-1"}).ok());
+  put_wholes(library_.blocks[4]);
+  const std::vector<SearchResult> back = answers();
+  for (size_t at = 0; at < before.size(); ++at) ExpectSame(back[at], before[at]);
+  EXPECT_EQ(memory_->index().BlocksWithout(IndexPart::kMeaning), (std::vector<int64_t>{4, 8, 12}));
 }
 
 TEST_F(MeaningSavedTest, AForkHasThem) {

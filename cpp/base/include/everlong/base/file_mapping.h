@@ -12,8 +12,7 @@
 
 namespace everlong {
 
-// The mapping is private: what is written to its bytes is seen by this process alone, and takes RAM of its own. The
-// file may be renamed or removed meanwhile. It must not be cut short: to use bytes that are gone, or that the disk
+// The file may be renamed or removed meanwhile. It must not be cut short: to use bytes that are gone, or that the disk
 // cannot read, ends the process with SIGBUS. So map only files that are never written again.
 class FileMapping {
  public:
@@ -30,12 +29,12 @@ class FileMapping {
   ~FileMapping();
 
   // It begins at a page of the system.
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
-  explicit FileMapping(std::span<std::byte> bytes) : bytes_(bytes) {}
+  explicit FileMapping(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  std::span<std::byte> bytes_;
+  std::span<const std::byte> bytes_;
 };
 
 }  // namespace everlong

@@ -112,13 +112,13 @@ class IndexFileReader {
   // Return the next `count` values where they are mapped, not of an appendix; kCorrupt. They begin at an address that
   // fits T, and are there as long as what TakeMapping returns.
   template <class T>
-  Result<std::span<T>> ReadMapped(size_t count) {
+  Result<std::span<const T>> ReadMapped(size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (count > left() / sizeof(T)) return Truncated();
-    std::byte* const values = mapping_.bytes().data() + at_;
+    const std::byte* const values = mapping_.bytes().data() + at_;
     EVERLONG_CHECK(reinterpret_cast<uintptr_t>(values) % alignof(T) == 0);
     at_ += static_cast<int64_t>(count * sizeof(T));
-    return std::span(reinterpret_cast<T*>(values), count);
+    return std::span(reinterpret_cast<const T*>(values), count);
   }
   // Return the mapping itself. Nothing is read after that.
   [[nodiscard]] FileMapping TakeMapping() { return std::move(mapping_); }

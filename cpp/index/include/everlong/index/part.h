@@ -208,6 +208,8 @@ class Part {
   // kInvalidArgument when TensorsCame would refuse them. No Rank runs beside TensorsCame.
   [[nodiscard]] virtual Status CheckTensors(const BlockInput& /*block*/) const { return OkStatus(); }
   virtual Status TensorsCame(const BlockInput& /*block*/) { return OkStatus(); }
+  // Remove what is made of these tensors of a block, which are dropped. No Rank runs beside it.
+  virtual Status TensorsWent(const BlockInput& /*block*/, std::span<const std::string> /*names*/) { return OkStatus(); }
 
   [[nodiscard]] virtual int64_t bytes() const = 0;  // of host memory, about
   // Return about how much host memory so many full pages will take. Room is made before they come.
