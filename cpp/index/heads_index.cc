@@ -19,11 +19,13 @@ namespace {
 // A pass keeps a sum for every page and row, so longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // How many pages the coarse level leaves to be scored exactly: a tenth of few, and a twentieth of many.
+constexpr size_t kShareOfFew = 10;
+constexpr size_t kShareOfMany = 20;
+constexpr size_t kOfFew = 1'024;
 constexpr size_t kFewestSurvivors = 64;
 constexpr size_t kMostSurvivors = 16'384;
 size_t SurvivorsOf(size_t pages) {
-  constexpr size_t kOfFew = 1'024;
-  const size_t some = std::max(std::min(pages / 10, kOfFew), pages / 20);
+  const size_t some = std::max(std::min(pages / kShareOfFew, kOfFew), pages / kShareOfMany);
   return std::clamp(some, kFewestSurvivors, kMostSurvivors);
 }
 // How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.

@@ -292,7 +292,8 @@ NUMBERS: list[tuple[str, str, Expected]] = [
         r"pages on, ([a-z ]+) tokens",
         lambda: constant("kCoarseFrom") * setting("archive.page_tokens"),
     ),
-    ("how-it-works.md", r"Only the best (\w+) of the pages", lambda: 1 / constant("kSurvivorShare")),
+    ("how-it-works.md", r"Only the best (\w+) of the pages", lambda: 1 / constant("kShareOfFew")),
+    ("how-it-works.md", r"or (\w+) of many, is then scored", lambda: 1 / constant("kShareOfMany")),
     ("how-it-works.md", r"(\w+) parts of the index look for pages", lambda: len(setting("search.index"))),
     ("how-it-works.md", r"(\w+) groups are recalled", "search.groups"),
     ("lab/measured/indexes.md", r"Past ([\d,]+) pages, half a million tokens, heads search", "kCoarseFrom"),
@@ -525,7 +526,7 @@ LISTS: list[tuple[str, Callable[[], Sequence[str]], Callable[[], Sequence[str] |
     ),
     (
         "files of an index",
-        lambda: [*firsts("format.md", "| file | what |"), "meaning", "encoder"],  # these two have none, it says
+        lambda: firsts("format.md", "| file | what |"),
         lambda: INDEX,
     ),
     (
