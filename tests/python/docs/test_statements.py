@@ -71,7 +71,15 @@ def firsts(page: str, head: str) -> list[str]:
 
 
 _COUNTED = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_SHARES = {"half": 1 / 2, "third": 1 / 3, "quarter": 1 / 4, "fifth": 1 / 5, "eighth": 1 / 8, "tenth": 1 / 10}
+_SHARES = {
+    "half": 1 / 2,
+    "third": 1 / 3,
+    "quarter": 1 / 4,
+    "fifth": 1 / 5,
+    "eighth": 1 / 8,
+    "tenth": 1 / 10,
+    "twentieth": 1 / 20,
+}
 _SHARES |= {"sixteenth": 1 / 16, "three quarters": 3 / 4, "four fifths": 4 / 5}
 _WORDS = {**{word: float(number) for number, word in enumerate(_COUNTED)}, **_SHARES, "twice": 2.0, "fourfold": 4.0}
 _WORDS |= {"half a million": 524_288.0, "half second": 0.5, "": 1.0}
