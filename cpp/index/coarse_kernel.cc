@@ -38,8 +38,11 @@ CoarseRows::CoarseRows(int32_t axes) : quads_(static_cast<size_t>(axes / 4 * kBl
 
 void CoarseRows::Set(int32_t row, std::span<const float> query) {
   float largest = 0;
-  for (const float number : query) largest = std::max(largest, std::abs(number));
-  if (!(largest > kLeastQuery)) return;
+  for (const float number : query) {
+    if (!std::isfinite(number)) return;  // only a file can give axes so long
+    largest = std::max(largest, std::abs(number));
+  }
+  if (largest <= kLeastQuery) return;
   scales_[row] = largest / kInt8Max;
   int32_t positive = 0;
   for (size_t axis = 0; axis < query.size(); ++axis) {

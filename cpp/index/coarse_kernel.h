@@ -29,7 +29,8 @@ class CoarseRows {
  public:
   explicit CoarseRows(int32_t axes);  // a multiple of kWordAxes
 
-  // Put a query [axes] into row `row`: what a code of 1 adds to a score. The other rows stay, zeros at first.
+  // Put a query [axes] into row `row`: what a code of 1 adds to a score. The other rows stay, zeros at first. So does
+  // this one, if a number is not finite.
   void Set(int32_t row, std::span<const float> query);
   // [2 * words][kBlockRows] words of four int8.
   [[nodiscard]] const uint32_t* quads() const { return quads_.data(); }
