@@ -212,7 +212,10 @@ def test_many_pages_are_searched_by_two_levels(memory) -> None:
         ]
         # Groups that share a page may be as good.
         best.append([(pages.pages[0].begin, pages.scores[0], groups.scores[0]) for pages, groups in rankings])
-    np.testing.assert_allclose(best[1], best[0], rtol=0.01)
+    (one_places, *one_scores), (two_places, *two_scores) = np.transpose(best[0]), np.transpose(best[1])
+    np.testing.assert_array_equal(two_places, one_places)
+    # What the pages that were left out have of the softmax is an estimate, of four bits a number.
+    np.testing.assert_allclose(two_scores, one_scores, rtol=0.1)
 
 
 def test_search_by_word_filter_and_mean(memory) -> None:
