@@ -8,12 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "coarse_kernel.h"
-#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "key_tiles.h"
 #include "page_room.h"
@@ -51,10 +49,9 @@ class CoarseKeys {
 
   // Take in the pages of `keys` that are not here yet.
   void Follow(const KeyTiles& keys);
-  // Take in the next page, of so many tokens, as words() of a CoarseKeys with these axes returned it. It lies in a
-  // mapping that Keep gets, or got. Any words will do.
+  // Take in the next page, as words() of a CoarseKeys with these axes returned it. The words are mapped from a file,
+  // and are there as long as this object. Any words will do.
   void AddMapped(std::span<const uint32_t> words) { pages_.push_back(words.data()); }
-  void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
   // Forget a page that has so many tokens, as KeyTiles::Forget.
   void Forget(int32_t page, int32_t tokens);
 

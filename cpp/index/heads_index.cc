@@ -396,9 +396,7 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
     page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
-  const auto mapping = std::make_shared<FileMapping>(reader.TakeMapping());
-  keys_.Keep(mapping);
-  if (uses_coarse) coarse_->Keep(mapping);
+  mappings_.push_back(reader.TakeMapping());
   keys_.AddLongest(longest);
   FollowKeys();
   return OkStatus();

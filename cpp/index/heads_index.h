@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coarse_keys.h"
+#include "everlong/base/file_mapping.h"
 #include "everlong/base/file_path.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
@@ -109,6 +110,7 @@ class HeadsIndex {
   std::vector<int32_t> head_to_key_;  // [heads] -> index into key_heads_
   int32_t head_dim_;
   int32_t coarse_from_;
+  std::vector<FileMapping> mappings_;  // of loaded files; pages of keys_ and coarse_ lie there
   KeyTiles keys_;
   StableVector<int32_t> page_sinks_;    // [pages]
   std::unique_ptr<CoarseKeys> coarse_;  // none before there are `coarse_from` pages

@@ -5,11 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/key_layout.h"
@@ -28,10 +26,9 @@ class KeyTiles {
   // Add the next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is not a finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
 
-  // Add the next page, as words() of another KeyTiles of this shape and storage returned it. It lies in a mapping that
-  // Keep gets, or got.
+  // Add the next page, as words() of another KeyTiles of this shape and storage returned it. The words are mapped from
+  // a file, and are there as long as this object.
   void AddMapped(std::span<const uint32_t> words, int32_t tokens);
-  void Keep(std::shared_ptr<FileMapping> mapping) { room_.Keep(std::move(mapping)); }
   // Add the next page without tokens: an ordinal that stays empty.
   void AddEmpty() { pages_.push_back({}); }
   // Make a page empty. Its keys become zeros, and their room is for other pages. Those that are mapped stay in their

@@ -116,7 +116,7 @@ class Space {
     for (const int32_t page : first_pages) writer.WriteAll(vectors_.SignTiles(page));
     for (const int32_t page : first_pages) writer.WriteAll(vectors_.Tiles(page));
   }
-  // Take what WriteTo wrote of these blocks. The mapping is kept by Keep.
+  // Take what WriteTo wrote of these blocks. The mapping must outlive it.
   Status ReadFrom(IndexFileReader& reader, std::span<const SavedBlock> blocks, int32_t page_tokens) {
     std::vector<std::span<const uint32_t>> signs;
     for (const SavedBlock& block : blocks) {
@@ -304,9 +304,7 @@ class MeaningPart final : public Part {
     EVERLONG_RETURN_IF_ERROR(tokens_.ReadFrom(reader, blocks, page_tokens));
     for (Space& whole : wholes_) EVERLONG_RETURN_IF_ERROR(whole.ReadFrom(reader, blocks, page_tokens));
     if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
-    const auto mapping = std::make_shared<FileMapping>(reader.TakeMapping());
-    tokens_.vectors().Keep(mapping);
-    for (Space& whole : wholes_) whole.vectors().Keep(mapping);
+    mappings_.push_back(reader.TakeMapping());
     for (const SavedBlock& block : blocks) {
       if (block.first_page < 0) continue;
       const auto pages = static_cast<int32_t>(GroupsOf(block.tokens, page_tokens));
@@ -371,6 +369,7 @@ class MeaningPart final : public Part {
   const PartKind& kind_;
   std::string settings_;
   int32_t coarse_from_;
+  std::vector<FileMapping> mappings_;  // of loaded files; vectors of the spaces lie there
   Space tokens_;
   std::vector<Space> wholes_;              // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device

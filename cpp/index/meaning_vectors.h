@@ -3,13 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "everlong/base/cache_lines.h"
-#include "everlong/base/file_mapping.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
 #include "meaning_kernel.h"
@@ -32,13 +30,11 @@ class MeaningVectors {
   // dimension], counts [pages], each at least 1.
   void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
   // The same with Tiles() and Signs() of such a block of another MeaningVectors of this dimension: TileWords and
-  // SignWords(sum of counts) words, each at the beginning of a cache line. They lie in a mapping that Keep gets, or
-  // got. False, and nothing has changed, if they say of a vector that one over its length is not between 0 and 1. Any
-  // signs will do.
+  // SignWords(sum of counts) words, each at the beginning of a cache line. They are mapped from a file, and
+  // there as long as this object. False, and nothing has changed, if they say of a vector that one over its length is
+  // not between 0 and 1. Any signs will do.
   [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
                                std::span<const uint32_t> signs);
-  // Keep a mapping as long as this object.
-  void Keep(std::shared_ptr<FileMapping> mapping) { mappings_.push_back(std::move(mapping)); }
   // Remove the vectors of the pages of one block. Those of this process become zeros first; those that are mapped stay
   // in their file.
   void Forget(PageRun pages);
@@ -100,7 +96,6 @@ class MeaningVectors {
   StableVector<Page> pages_;
   std::unordered_map<int32_t, Block> blocks_;  // by first page
   int64_t own_bytes_ = 0;
-  std::vector<std::shared_ptr<FileMapping>> mappings_;
 };
 
 }  // namespace everlong::index
