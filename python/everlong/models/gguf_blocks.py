@@ -53,8 +53,10 @@ def block_model(reader: GgufReader, config: Any, dtype: torch.dtype, **arguments
             return None
     _tie(model)
     _fill_buffers(model)
-    if any(parameter.device.type == "meta" for parameter in model.parameters()):
-        return None
+    if missing := [name for name, parameter in model.named_parameters() if parameter.device.type == "meta"]:
+        raise ModelFileError(
+            f"'{reader.file}' has no tensor for {', '.join(missing[:4])} of the model that it describes"
+        )
     return model.eval()
 
 

@@ -176,6 +176,15 @@ def test_a_file_cut_short_is_refused(one: pathlib.Path, share: float) -> None:
         load(str(one))
 
 
+def test_a_file_that_lacks_a_tensor_is_refused(one: pathlib.Path) -> None:
+    """transformers would draw random numbers in its place."""
+    data = one.read_bytes()
+    assert b"blk.0.attn_q.weight" in data
+    one.write_bytes(data.replace(b"blk.0.attn_q.weight", b"blk.9.attn_q.weight"))
+    with pytest.raises(ModelFileError, match=r"no tensor for .*q_proj"):
+        load(str(one))
+
+
 @pytest.mark.slow
 def test_the_embedded_model_computes_the_file_s_numbers() -> None:
     model, tokenizer = load("smollm2")
