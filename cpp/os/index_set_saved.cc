@@ -294,8 +294,8 @@ Status IndexSet::RemoveForgotten(IndexPart of) {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<CoveredBlock> covered, CoveredBlocks({1, INT64_MAX}, tensors));
   for (const BlockIds ids : files) {
     const SavedIndex saved = *Saved(kind.name, ids);
-    const auto segment = FindSegment(kind, ids);
     std::vector<Segment>& segments = segments_[std::string(kind.name)];
+    auto segment = FindSegment(kind, ids);
     if (saved.HoldsOnly(covered) && (segment == segments.end() || !segment->is_outdated)) continue;
     if (kind.from_caller) {
       const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind);
@@ -306,6 +306,7 @@ Status IndexSet::RemoveForgotten(IndexPart of) {
                                              "\" may still hold what was forgotten: " + written.status().message()};
       }
     }
+    segment = FindSegment(kind, ids);  // what was tried above may have loaded others in their place
     if (kind.in_segments && there != nullptr && segment != segments.end() && SaveSegment(kind, *there, *segment).ok()) {
       continue;
     }
