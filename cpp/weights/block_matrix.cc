@@ -13,7 +13,7 @@ namespace everlong::weights {
 namespace {
 
 // Rows of x that are multiplied before the next ones are coded: their codes stay in the second or third cache.
-constexpr int64_t kRowsAtOnce = 256;
+constexpr int64_t kRowsAtOnce = 128;
 constexpr int64_t kProductsAPart = 1 << 18;  // of a thread's part of a loop: below, starting it costs more
 constexpr int64_t kNumbersAPart = 1 << 15;
 
