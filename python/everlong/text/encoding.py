@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import copy
 import itertools
 import json
 import re
@@ -23,6 +22,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, models
 from tokenizers.decoders import DecodeStream
 
+from everlong.text.own_tokenizer import own_tokenizer
 from everlong.text.special_tokens import SpecialTokens, special_tokens
 
 WINDOW = 1 << 12  # characters
@@ -205,7 +205,7 @@ def _literal(tokenizer: Any) -> Any:
     with _copying:
         seen, literal = _literals.get(tokenizer, (None, None))
         if literal is None or seen is not special:
-            literal = copy.deepcopy(tokenizer)
+            literal = own_tokenizer(tokenizer)
             literal.split_special_tokens = True
             if getattr(literal, "is_fast", False):  # it splits special tokens alone: the others are special in the copy
                 tokens = [AddedToken(word, special=True, normalized=False) for word in special.ids]

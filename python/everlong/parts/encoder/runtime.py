@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import threading
@@ -44,6 +43,7 @@ from everlong.parts.encoder.pooling import (
 from everlong.parts.late_interaction import quantize_int8
 from everlong.retrieval.background import Background, warn_missing, warn_waiting
 from everlong.text.encoding import count_decoded_characters, decode_text
+from everlong.text.own_tokenizer import own_tokenizer
 from everlong.text.unit_context import Turns, title_of
 
 _BLOCKS = 16  # blocks whose sentences are computed together
@@ -82,10 +82,10 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
         self._width = int(part.tensors["reader.weight"].shape[1])  # of MiniLM's states
         self._dimension, self._group_tokens = int(part.settings["dimension"]), int(part.settings["group_tokens"])
         self._core = core
-        self._tokenizer = copy.deepcopy(tokenizer)  # a fast tokenizer is not made for two threads
+        self._tokenizer = own_tokenizer(tokenizer)  # two threads decode with it, which changes nothing
         self._load = functools.partial(loaded_encoder, self.id, device)
         self._filling: Background | None = None
-        self._missing = VectorBackfill(core, copy.deepcopy(tokenizer), self.id, self._load)
+        self._missing = VectorBackfill(core, self._tokenizer, self.id, self._load)
         where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
         where |= {"sentence_dimension": self._width, "sentence_tokens": SENTENCE_TOKENS}
         self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
