@@ -24,7 +24,6 @@ from everlong.cli.app import (
     app,
     model_for,
     model_of,
-    on_device,
     parse_chat_template_kwargs,
     print_json,
     print_json_line,
@@ -240,7 +239,7 @@ def attached(loading: ModelOptions, model: str, memory: Path | Memory) -> Memory
     from everlong.generation.memory_model import MemoryModel
 
     if not loading.settings:
-        return MemoryModel.from_pretrained(model, memory, dtype=loading.dtype or None, **on_device(loading.device))
+        return MemoryModel(*loading.load(model), memory)
     (network, tokenizer), config = loading.load_configured(model, text_alone=_text_alone(memory))
     return MemoryModel(network, tokenizer, memory, config)
 

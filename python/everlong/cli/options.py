@@ -78,12 +78,16 @@ class Machine:
     device: Annotated[
         str, typer.Option(help="Device for the model: cuda:1, cpu; by default a GPU that it fits, or else the CPU.")
     ] = ""
+    weights: Annotated[
+        str, typer.Option(help="Round the model's matrices to int8 or int4 while it is loaded, on the CPU.")
+    ] = ""
 
     def load(self, model: str, dtype: str | None = None) -> tuple[Any, Any]:
         """Load the model with its tokenizer, in the dtype of --dtype, or else in `dtype`; None: the faster one here."""
         from everlong.models import load
 
-        return load(model, self.dtype or dtype, **on_device(self.device))
+        rounded = self.weights or None
+        return load(model, self.dtype or (None if rounded else dtype), weights=rounded, **on_device(self.device))
 
 
 @dataclasses.dataclass(frozen=True)

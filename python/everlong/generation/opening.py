@@ -25,10 +25,13 @@ from everlong.memory.memory import MEMORY_ID
 from everlong.models.fingerprint import fingerprint, is_noted_as
 from everlong.models.model_interface import ModelInterface
 from everlong.models.pack import open_pack
+from everlong.models.rounded_weights import rounding_of
 from everlong.models.tokenizer_check import TokenizerCheck, require_rows
 from everlong.models.validation import require_model_and_tokenizer
 from everlong.models.weights import WeightsCheck
 from everlong.retrieval.embedding import Encoder, load_encoder
+
+_WEIGHTS = "weights"  # an attribute of a memory: what its model was rounded to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +115,14 @@ def _require_same_model(memory: Memory, prints: Fingerprint, served: ModelInterf
     try:
         memory.check(dataclasses.replace(prints, rope=noted) if is_noted_as(served, noted) else prints)
     except ModelMismatchError as error:
-        if served.dtype != torch.float16:
+        made, now = memory.core.manifest().attributes.get(_WEIGHTS, ""), rounding_of(served.model)
+        if made != now:
+            ways = [f"weights={name!r}" if name else "no weights=" for name in (made, now)]
+            hint = f"the memory's model was loaded with {ways[0]}, and this one with {ways[1]}"
+        elif served.dtype == torch.float16:
+            hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
+        else:
             raise
-        hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
         raise ModelMismatchError(f"{error}; {hint}") from None
 
 
@@ -129,6 +137,7 @@ def _manifest(served: ModelInterface, prints: Fingerprint, config: MemoryConfig)
     """Return the manifest of a new memory. For text alone it has no layers."""
     from everlong.models import name_from_anywhere
 
+    rounding = rounding_of(served.model)
     return _core.Manifest(
         weights=prints.weights,
         rope=prints.rope,
@@ -141,5 +150,6 @@ def _manifest(served: ModelInterface, prints: Fingerprint, config: MemoryConfig)
         attributes={
             "model": name_from_anywhere(str(getattr(served.model, "name_or_path", ""))),
             MEMORY_ID: uuid.uuid4().hex,
+            **({_WEIGHTS: rounding} if rounding else {}),
         },
     )

@@ -69,6 +69,27 @@ class BlockEmbedding(torch.nn.Embedding):
         return f"{super().extra_repr()}, format={self.format}"
 
 
+def can_be_blocks(module: torch.nn.Module) -> bool:
+    """Return whether `over_blocks` has a layer that does what this one does."""
+    return type(module) in (torch.nn.Linear, torch.nn.Embedding) or _scale_of(module) is not None
+
+
+def over_blocks(
+    module: torch.nn.Module, weight: torch.nn.Parameter, format: int, dtype: torch.dtype
+) -> BlockLinear | BlockEmbedding:
+    """Return a layer that does what `module` does, over the blocks of its weight. `dtype` is that of embeddings."""
+    if isinstance(module, torch.nn.Embedding):
+        return BlockEmbedding(weight, format, module.padding_idx, dtype, _scale_of(module))
+    assert isinstance(module, torch.nn.Linear)
+    return BlockLinear(weight, format, module.bias)
+
+
+def _scale_of(module: torch.nn.Module) -> float | None:
+    """Return what a layer such as Gemma's multiplies its embeddings with; None for others."""
+    scale = getattr(module, "scalar_embed_scale", None)
+    return scale if isinstance(module, torch.nn.Embedding) and isinstance(scale, float) else None
+
+
 def formats_of(model: torch.nn.Module) -> Mapping[int, int]:
     """Return the format of each weight of a model that is blocks, by the id of the tensor."""
     layers = (module for module in model.modules() if isinstance(module, BlockLinear | BlockEmbedding))

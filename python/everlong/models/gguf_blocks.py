@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.models.block_layers import BlockEmbedding, BlockLinear
+from everlong.models.block_layers import BlockEmbedding, BlockLinear, can_be_blocks, over_blocks
 from everlong.models.gguf_reader import GgufReader, ModelFileError, Tensor
 
 
@@ -83,11 +83,11 @@ def _put(
     path, _, own = name.rpartition(".")
     module = model.get_submodule(path)
     wanted = getattr(module, own)
-    if own == "weight" and _is_matrix_of_blocks(tensor) and _can_be_blocks(module):
+    if own == "weight" and _is_matrix_of_blocks(tensor) and can_be_blocks(module):
         rows = _rows(tensor, processor)
         if rows is not None:
             _require_shape(name, tensor, tensor.sizes, wanted.shape)
-            model.set_submodule(path, _layer(module, _blocks(tensor, mapped, rows), tensor.type, dtype))
+            model.set_submodule(path, over_blocks(module, _blocks(tensor, mapped, rows), tensor.type, dtype))
             return True
     import gguf
 
@@ -103,25 +103,6 @@ def _put(
     _require_shape(name, tensor, numbers.shape, wanted.shape)
     setattr(module, own, _kept(numbers))
     return True
-
-
-def _can_be_blocks(module: torch.nn.Module) -> bool:
-    return type(module) in (torch.nn.Linear, torch.nn.Embedding) or _scale_of(module) is not None
-
-
-def _scale_of(module: torch.nn.Module) -> float | None:
-    """Return what a layer such as Gemma's multiplies its embeddings with; None for others."""
-    scale = getattr(module, "scalar_embed_scale", None)
-    return scale if isinstance(module, torch.nn.Embedding) and isinstance(scale, float) else None
-
-
-def _layer(
-    module: torch.nn.Module, weight: torch.nn.Parameter, format: int, dtype: torch.dtype
-) -> BlockLinear | BlockEmbedding:
-    if isinstance(module, torch.nn.Embedding):
-        return BlockEmbedding(weight, format, module.padding_idx, dtype, _scale_of(module))
-    assert isinstance(module, torch.nn.Linear)
-    return BlockLinear(weight, format, module.bias)
 
 
 def _rows(tensor: Tensor, processor: Any) -> np.ndarray | None:

@@ -20,6 +20,7 @@ from everlong.models.gguf_file import from_pretrained, load_gguf
 from everlong.models.hardware import processor
 from everlong.models.profiles import store_measurement, stored_measurement
 from everlong.models.quiet import without_progress_bars
+from everlong.models.rounded_weights import FORMATS, round_weights
 from everlong.models.validation import require_name
 from everlong.text.progress import show_working
 
@@ -41,7 +42,11 @@ class ModelNotFoundError(EverlongError, FileNotFoundError):
 
 
 def load(
-    name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None, **arguments: Any
+    name_or_path: str = DEFAULT_MODEL,
+    dtype: torch.dtype | str | None = None,
+    *,
+    weights: str | None = None,
+    **arguments: Any,
 ) -> tuple[Any, Any]:
     """Load a model (in evaluation mode) and its tokenizer.
 
@@ -60,8 +65,12 @@ def load(
     (`models/gguf_blocks.py`). With a `dtype` they are unpacked, once: later loads take them from the cache
     (`models/conversion_cache.py`). So are those of formats that everlong does not multiply with, and on a GPU.
 
-    Raises ModelFileError for a damaged GGUF file, and ModelNotFoundError when the package that carries `smollm2` is
-    missing.
+    `weights` rounds the matrices of another model on the CPU, while it is loaded: to 8 bits ("int8") or 4 ("int4", its
+    embeddings and output head to 8), as `models/rounded_weights.py` says. All else is fp32. A memory belongs to the
+    rounded model, so load it as rounded again. The unpacked checkpoint must fit into RAM.
+
+    Raises ModelFileError for a damaged GGUF file, ModelNotFoundError when the package that carries `smollm2` is
+    missing, and ValueError for `weights` with a GGUF file, with a `dtype` or where the model would lie on a GPU.
     """
     require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)
@@ -69,6 +78,8 @@ def load(
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
     if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16; or auto")
+    if weights is not None:
+        _require_roundable(weights, name_or_path, dtype, arguments)
     arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
     source = os.path.expanduser(name_or_path)
     if name_or_path == DEFAULT_MODEL:
@@ -83,6 +94,8 @@ def load(
         else:
             model, tokenizer = from_pretrained(source, arguments)
     model.name_or_path = name_from_anywhere(name_or_path)
+    if weights is not None:
+        return round_weights(model, weights), tokenizer
     if not _PLACED & arguments.keys():
         model = _where_it_is_fast(model)
     if wanted is None and model.device.type == "cpu" and _is_of_one_dtype(model) and _has_room(model):
@@ -123,6 +136,21 @@ def embedded_file() -> pathlib.Path:
     if not files:
         raise ModelNotFoundError(f"no .gguf file beside {package.origin}; {_MISSING}")
     return files[0]
+
+
+def _require_roundable(weights: str, name_or_path: str, dtype: Any, arguments: dict[str, Any]) -> None:
+    if weights not in FORMATS:
+        raise ValueError(f"weights is {weights!r}, expected one of {', '.join(FORMATS)}")
+    if dtype is not None:
+        raise ValueError(f"weights={weights!r} says how wide matrices are, and dtype={dtype!r} too; leave one out")
+    if name_or_path == DEFAULT_MODEL or is_gguf_file(os.path.expanduser(name_or_path)) or arguments.get("gguf_file"):
+        raise ValueError(f"weights={weights!r} rounds a model that is not rounded yet; a GGUF file has its own widths")
+    device = arguments.get("device_map")
+    if device not in (None, "cpu", {"": "cpu"}) or (device is None and not _keeps_blocks()):
+        raise ValueError(
+            f"weights={weights!r} computes on the CPU: load with device_map='cpu', or give transformers' "
+            "quantization_config for a GPU"
+        )
 
 
 def _keeps_blocks() -> bool:
