@@ -120,7 +120,9 @@ def _require_same_model(memory: Memory, prints: Fingerprint, served: ModelInterf
             ways = [f"weights={name!r}" if name else "no weights=" for name in (made, now)]
             hint = f"the memory's model was loaded with {ways[0]}, and this one with {ways[1]}"
         elif served.dtype == torch.float16:
-            hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
+            hint = (
+                "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
+            )
         else:
             raise
         raise ModelMismatchError(f"{error}; {hint}") from None

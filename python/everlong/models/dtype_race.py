@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MOST_ROUNDS = 4  # rounds of one race
-ENOUGH = 9.0  # seconds of all times, after which a race ends: long times average out what other work does to them
+ENOUGH = 0.8  # seconds of all times, after which a race ends: long times average out what other work does to them
 _STEADY = 1.25  # two rounds of one dtype differ by less, where nothing else is at work
 
-# Returns the seconds that a model of this dtype, by its name, takes for what is timed.
+# Returns the seconds that what is timed takes in this dtype, by its name.
 Timed = Callable[[str], float]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import os
@@ -191,13 +192,14 @@ def _in_fastest_dtype(model: Any) -> Any:
     half = torch.bfloat16 if model.dtype == torch.float32 else model.dtype
     dtypes = (dtype_name(torch.float32), dtype_name(half))
     outcome = parse_outcome(stored_measurement(name), dtypes, here)
-    if outcome is not None:
-        chosen: torch.dtype = getattr(torch, outcome.dtype)
-        return model if model.dtype == chosen else _cast(model, chosen)
-    with show_working(f"{' and '.join(dtypes)} are timed, once", enabled=True):
-        outcome, model = _raced(model, half)
-    store_measurement(name, outcome_text(outcome, here))
-    return model
+    if outcome is None:
+        with show_working(f"{' and '.join(dtypes)} are timed, once", enabled=True):
+            outcome = _raced(model, half)
+        if outcome is None:
+            return model
+        store_measurement(name, outcome_text(outcome, here))
+    chosen: torch.dtype = getattr(torch, outcome.dtype)
+    return model if model.dtype == chosen else _cast(model, chosen)
 
 
 def _computes_16_bits() -> bool:
@@ -205,20 +207,64 @@ def _computes_16_bits() -> bool:
     return "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
-def _raced(model: Any, half: torch.dtype) -> tuple[Outcome, Any]:
-    """Time both, and return the model in the faster dtype. Values are never rounded and then widened again."""
-    # Rounding to bf16 cannot be undone in place: an fp32 model has a copy, a 16-bit one is widened and cast back.
-    rounded = _cast(copy.deepcopy(model), half) if model.dtype == torch.float32 else None
+@torch.inference_mode()
+def _raced(model: Any, half: torch.dtype) -> Outcome | None:
+    """Time a model's first layer in both dtypes: the others are alike. Return None for a model without layers."""
+    first = _first_layer(model)
+    if first is None:
+        return None
+    layer, args, kwargs = first
+    copies = {dtype_name(dtype): copy.deepcopy(layer).to(dtype) for dtype in (torch.float32, half)}
 
-    def in_dtype(name: str) -> Any:
+    def seconds(name: str) -> float:
         dtype: torch.dtype = getattr(torch, name)
-        if rounded is not None:
-            return model if dtype == torch.float32 else rounded
-        return model if model.dtype == dtype else _cast(model, dtype)
+        return _layer_seconds(copies[name], _all_in(args, dtype), _all_in(kwargs, dtype))
 
-    names = (dtype_name(torch.float32), dtype_name(half))
-    outcome = race(names, lambda name: _prefill_seconds(in_dtype(name)))
-    return outcome, in_dtype(outcome.dtype)
+    return race(tuple(copies), seconds)
+
+
+def _first_layer(model: Any) -> tuple[torch.nn.Module, Any, Any] | None:
+    """Return a model's first layer, and what it is called with when the model reads a short text; None if it has none.
+
+    Layers of a tower that reads pictures are not called.
+    """
+    config = model.config.get_text_config()
+    reached: list[tuple[torch.nn.Module, Any, Any]] = []
+
+    def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        reached.append((layer, args, kwargs))
+        raise _LayerReachedError
+
+    ids = torch.arange(_TIMED_TOKENS).remainder(config.vocab_size)[None]  # [1, T]
+    with contextlib.ExitStack() as hooks:
+        for layers in model.modules():
+            if isinstance(layers, torch.nn.ModuleList) and len(layers) == config.num_hidden_layers:
+                hooks.enter_context(layers[0].register_forward_pre_hook(keep, with_kwargs=True))
+        with contextlib.suppress(_LayerReachedError):
+            model(input_ids=ids, use_cache=False, logits_to_keep=1)
+    return reached[0] if reached else None
+
+
+class _LayerReachedError(Exception):
+    """A forward has come to the layer that is timed, and need not go on."""
+
+
+def _all_in(value: Any, dtype: torch.dtype) -> Any:
+    """Return the arguments of a layer with numbers of a dtype."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {name: _all_in(one, dtype) for name, one in value.items()}
+    return tuple(_all_in(one, dtype) for one in value) if isinstance(value, tuple) else value
+
+
+def _layer_seconds(layer: torch.nn.Module, args: Any, kwargs: Any) -> float:
+    seconds = []
+    for _ in range(3):  # the first one also pays for packing weights and starting threads
+        started = time.perf_counter()
+        layer(*args, **kwargs)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
 
 
 def _cast(model: Any, dtype: torch.dtype) -> Any:
@@ -227,14 +273,3 @@ def _cast(model: Any, dtype: torch.dtype) -> Any:
         parameter.data = parameter.data.to(dtype)
     model.config.dtype = dtype
     return model
-
-
-@torch.inference_mode()
-def _prefill_seconds(model: Any) -> float:
-    ids = torch.arange(_TIMED_TOKENS).remainder(model.config.get_text_config().vocab_size)[None]  # [1, T]
-    seconds = []
-    for _ in range(3):  # the first one also pays for packing weights and starting threads
-        started = time.perf_counter()
-        model(input_ids=ids, use_cache=False, logits_to_keep=1)
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)

@@ -350,7 +350,7 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_questions_is_answered_line_by_line(
     two_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everlong.models.loading._prefill_seconds", lambda _: 1.0)  # the same dtype for every load
+    monkeypatch.setattr("everlong.models.loading._layer_seconds", lambda *_: 1.0)  # the same dtype for every load
     ask = ["ask", "--memory", two_sources, "--max-new-tokens", "24"]
     before = json.loads(here("inspect", two_sources, "--json").stdout)["sources"]
     alone = json.loads(here(*ask, "Zq7#Kx9", "--json", "--no-remember").stdout)

