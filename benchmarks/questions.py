@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("questions", type=pathlib.Path)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="bfloat16", help="empty: as the model comes")
     parser.add_argument("--texts", type=pathlib.Path, default=pathlib.Path(), help="where patterns of texts begin")
     parser.add_argument("--count", type=int, default=1000, help="questions of each kind at most")
     parser.add_argument("--tokens", type=int, default=48, help="of a reply")
@@ -210,7 +210,7 @@ def main() -> None:
     kept = given.folder / f"{given.name}.json"
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
     everlong.MemoryConfig().with_settings(given.set)  # a wrong setting is reported before a model is loaded
-    network, tokenizer = load(given.model, given.dtype)
+    network, tokenizer = load(given.model, given.dtype or None)
     config = configured(network, given.set)
     with everlong.MemoryModel(network, tokenizer, given.folder / "memory.everlong", config) as mm:
         for name, text in texts.items():

@@ -311,3 +311,46 @@ def test_an_adapter_that_is_loaded_and_not_at_work_keeps_the_memory(tmp_path: Pa
             layer.lora_A["a"].weight.add_(1)
         with pytest.raises(everlong.ModelMismatchError, match="weights were written to"):
             mm.read("more")
+
+
+class Ordered(torch.nn.Parameter):
+    """A weight that its layer puts into another order."""
+
+
+class Packed(torch.nn.Linear):
+    """A layer as bitsandbytes' in 4 bits is on a CPU: when it computes, it puts its weight into another order, in other
+    memory; when it says what it writes, it puts it back.
+    """
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias, self.is_packed = Ordered(linear.weight.detach(), False), linear.bias, False
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.is_packed:
+            self.weight.data, self.is_packed = self.weight.data.flip(0), True
+        return torch.nn.functional.linear(input, self.weight.flip(0), self.bias)
+
+    def _save_to_state_dict(self, *where: Any) -> None:
+        if self.is_packed:
+            self.weight.data, self.is_packed = self.weight.data.flip(0), False
+        super()._save_to_state_dict(*where)
+
+
+def test_weights_that_a_layer_reorders_are_the_same_weights(tmp_path: Path) -> None:
+    model = tiny_model(max_position_embeddings=4096)
+    for layer in model.model.layers:
+        layer.mlp.up_proj = Packed(layer.mlp.up_proj)
+    before = weights_fingerprint(model)
+    model(torch.tensor([[1, 2]]))
+    assert weights_fingerprint(model) == before
+    with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", SMALL) as mm:
+        mm.read(random_text(400))
+        mm.generate("What?", max_new_tokens=2)
+        model.state_dict()
+        mm.generate("And?", max_new_tokens=2)
+        with torch.no_grad():
+            model.model.layers[0].mlp.up_proj.weight.add_(0.01)
+        with pytest.raises(everlong.ModelMismatchError):
+            mm.generate("Now?", max_new_tokens=2)
