@@ -1,20 +1,22 @@
-"""HnswIndex beside the Python package hnswlib (extra `bench`) and beside exact search, in one run.
+"""HnswIndex beside the Python packages hnswlib (extra `bench`) and usearch, and beside exact search, in one run.
 
+    pip install usearch    # its row is left out without it
     python benchmarks/hnsw.py [--vectors 100000] [--memory FOLDER] [--links 16] [--ef EF] [--json]
 
 The vectors are 128 random numbers each. With --memory they are as many un-rotated keys of the model that read it, layer
-by layer. The queries are vectors of the same kind that are not in the index. `ef` is doubled until the package finds
---recall of the five nearest, and both then search with it: same parameters, threads, vectors and queries. numpy in fp64
-says what is nearest.
+by layer. The queries are vectors of the same kind that are not in the index. `ef` is doubled until hnswlib finds
+--recall of the five nearest, and HnswIndex then searches with it: same parameters, threads, vectors and queries. So it
+is for usearch, with an `ef` of its own. numpy in fp64 says what is nearest.
 
-Then HnswIndex is measured alone, with 50 % and 1 % of the vectors allowed (up to 10,000 are scanned exactly), and again
-when half of them are gone. Figures are the best of the rounds. With --ef the package is left out.
+Then HnswIndex is measured alone, with 50, 10 and 1 % of the vectors allowed (up to 10,000 are scanned exactly), and
+again when half of them are gone. Figures are the best of the rounds. With --ef the packages are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import pathlib
 import time
@@ -30,6 +32,7 @@ from everlong.models.hardware import processor
 from everlong.retrieval.index import HnswIndex
 
 K, QUERIES, ROUNDS = 5, 200, 3
+GRAPHS = ("hnswlib", "usearch", "everlong")
 DIMENSION = 128
 MOST_EF = 16_384
 Vectors = npt.NDArray[np.float32]
@@ -128,6 +131,29 @@ def package(vectors: Vectors, queries: Vectors, truth: Ids, options: argparse.Na
     return Graph(build, len(queries) / best_seconds(lambda: graph.knn_query(queries, K)), found), ef
 
 
+def usearch_graph(vectors: Vectors, queries: Vectors, truth: Ids, options: argparse.Namespace) -> Graph | None:
+    """Return the graph of usearch, where that package is installed."""
+    try:
+        usearch: Any = importlib.import_module("usearch.index")
+    except ImportError:
+        return None
+    threads = torch.get_num_threads()
+    settings = {"connectivity": options.links, "expansion_add": options.ef_construction}
+    graph = usearch.Index(ndim=vectors.shape[1], metric="l2sq", dtype="f32", **settings)
+    started = time.perf_counter()
+    graph.add(np.arange(len(vectors)), vectors, threads=threads)
+    build = time.perf_counter() - started
+    ef = 64
+    while True:
+        graph.expansion_search = ef
+        keys = graph.search(queries, K, threads=threads).keys.astype(np.int64)
+        found = recall(keys, truth, vectors, queries)
+        if found >= options.recall or ef >= MOST_EF:
+            break
+        ef *= 2
+    return Graph(build, len(queries) / best_seconds(lambda: graph.search(queries, K, threads=threads)), found)
+
+
 def measure(vectors: Vectors, options: argparse.Namespace) -> dict[str, Any]:
     asking = np.zeros(len(vectors), dtype=np.bool_)
     asking[np.random.default_rng(4).permutation(len(vectors))[:QUERIES]] = True
@@ -137,7 +163,9 @@ def measure(vectors: Vectors, options: argparse.Namespace) -> dict[str, Any]:
     ef = options.ef
     if ef is None:
         anchor, ef = package(vectors, queries, truth, options)
-        result["package"] = dataclasses.asdict(anchor)
+        result["hnswlib"] = dataclasses.asdict(anchor)
+        if other := usearch_graph(vectors, queries, truth, options):
+            result["usearch"] = dataclasses.asdict(other)
     result["ef"] = ef
 
     graph = HnswIndex(
@@ -153,7 +181,7 @@ def measure(vectors: Vectors, options: argparse.Namespace) -> dict[str, Any]:
         return Graph(build, len(queries) / seconds, recall(found, truth, vectors, queries))
 
     result["everlong"] = dataclasses.asdict(asked(None, truth))
-    for share in (0.5, 0.01):
+    for share in (0.5, 0.1, 0.01):
         allowed = np.random.default_rng(2).random(len(vectors)) < share
         result[f"allowed {share:.0%}"] = dataclasses.asdict(asked(allowed, nearest(vectors, queries, allowed)))
     gone = np.random.default_rng(3).permutation(len(vectors))[: len(vectors) // 2]
@@ -172,19 +200,17 @@ def print_report(report: dict[str, Any]) -> None:
         f"{report['ef_construction']}, ef {row['ef']}\n"
     )
     print(f"{'':14} {'build':>9} {'queries/s':>10} {'recall@' + str(K):>9}")
-    for name in ("package", "everlong", "allowed 50%", "allowed 1%", "half gone"):
+    for name in (*GRAPHS, "allowed 50%", "allowed 10%", "allowed 1%", "half gone"):
         if name not in row:
             continue
         one = row[name]
-        built = f"{one['build']:.1f} s" if name in ("package", "everlong") else ""
+        built = f"{one['build']:.1f} s" if name in GRAPHS else ""
         print(f"{name:14} {built:>9} {one['qps']:10,.0f} {one['recall']:9.4f}")
-    if "package" not in row:
-        return
-    ours, theirs = row["everlong"], row["package"]
-    print(
-        f"\neverlong's speed over the package's: build {theirs['build'] / ours['build']:.2f}, "
-        f"search {ours['qps'] / theirs['qps']:.2f}"
-    )
+    ours = row["everlong"]
+    for name in GRAPHS[:-1]:
+        if theirs := row.get(name):
+            build, search = theirs["build"] / ours["build"], ours["qps"] / theirs["qps"]
+            print(f"everlong's speed over that of {name}: build {build:.2f}, search {search:.2f}")
 
 
 def main() -> None:
