@@ -800,8 +800,8 @@ def go_on(folder: Folder, options: argparse.Namespace, sizes: list[int]) -> None
     for size in sizes:
         if folder.result(size).exists():
             continue
-        if shutil.disk_usage(folder.path).free < (needed := 600 * size):
-            raise SystemExit(f"{needed / 1e9:.0f} GB are needed in {folder.path} for {size:,} tokens")
+        if shutil.disk_usage(folder.path).free < (needed := 600 * size - bytes_of(folder.memory)):
+            raise SystemExit(f"{needed / 1e9:.0f} GB more are needed in {folder.path} for {size:,} tokens")
         grown = folder.path / "results" / f"grown-{size}.json"
         told = run_step("grow", options, size)
         if told["blocks"] > 0 or not grown.exists():

@@ -306,12 +306,37 @@ void Check(std::span<const uint8_t> file) {
 
 }  // namespace
 
+namespace {
+
+// Put the checksum of what is before the codes and keys of heads, or of the line of vectors, where it belongs.
+void ChecksumSoFar(std::vector<uint8_t>& file) {
+  const auto line = static_cast<size_t>(std::ranges::find(file, '\n') - file.begin()) + 1;
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()), std::min(line, file.size()));
+  size_t at = line;
+  if (begin.starts_with("everlong heads ")) {
+    if (line + 24 > file.size()) return;
+    const everlong::index::HeadsIndex shape(kHeads, kHeadDim);
+    const size_t key_heads = shape.key_heads().size();
+    const bool has_codes = file[line + 16] != 0;
+    const size_t axes = key_heads * static_cast<size_t>(kHeadDim + 2) *
+                        static_cast<size_t>(everlong::index::CoarseKeys::DimsOf(kHeadDim)) * sizeof(float);
+    at += 24 + kHeads.size() * 12 + key_heads * 8 + PagesOf(file) * 8 + (has_codes ? axes : 0);
+  } else if (!begin.starts_with("everlong meaning ")) {
+    return;
+  }
+  const uint32_t crc = everlong::Crc32c(std::as_bytes(std::span(file).first(std::min(at, file.size()))));
+  if (at + sizeof crc <= file.size()) std::memcpy(file.data() + at, &crc, sizeof crc);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> file(data, data + size);
   Check(file);
-  // And with the checksum that it should have, which no fuzzer guesses.
+  // And with the checksums that it should have, which no fuzzer guesses.
   uint32_t crc = 0;
   if (file.size() < sizeof crc) return 0;
+  ChecksumSoFar(file);
   const std::span<uint8_t> last = std::span(file).last(sizeof crc);
   crc = everlong::Crc32c(std::as_bytes(std::span(file).first(file.size() - sizeof crc)));
   std::memcpy(last.data(), &crc, sizeof crc);

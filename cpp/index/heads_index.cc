@@ -36,7 +36,7 @@ constexpr double kLongestCoarse = 1e18;
 std::string MagicOf(KeyStorage keys) {
   std::string magic("everlong heads ");
   if (keys != KeyStorage::kBf16) magic.append(NameOf(keys)).append(" ");
-  return magic.append("2\n");
+  return magic.append("3\n");
 }
 struct Header {
   int32_t head_dim = 0;
@@ -316,6 +316,7 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
 }
 
 Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
+  EVERLONG_RETURN_IF_ERROR(mapped_.Check(kept));
   EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
   const bool has_coarse = coarse_ != nullptr && (kept.empty() || kept.back() < coarse_->pages());
   writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept), has_coarse ? 1 : 0});
@@ -326,6 +327,7 @@ Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) co
     const CoarseAxes& axes = coarse_->axes();
     for (const std::vector<float>* table : {&axes.axes, &axes.least, &axes.steps}) writer.WriteAll(std::span(*table));
   }
+  writer.WriteChecksumSoFar();
   writer.Align(kCacheLine);
   for (const int32_t page : kept) {
     if (has_coarse) writer.WriteAll(coarse_->words(page, keys_.tokens(page)));
@@ -347,7 +349,7 @@ Result<bool> HeadsIndex::LoadAxes(IndexFileReader& reader) {
 }
 
 Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals) {
-  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(keys_.storage())));
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::OpenUnchecked(file, MagicOf(keys_.storage())));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.head_dim != head_dim_ || header.heads != std::ssize(heads_)) return reader.Corrupt("of other heads");
@@ -371,12 +373,14 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   if (header.has_coarse != 0) {
     EVERLONG_ASSIGN_OR_RETURN(uses_coarse, LoadAxes(reader));
   }
+  EVERLONG_RETURN_IF_ERROR(reader.CheckSoFar());
   EVERLONG_RETURN_IF_ERROR(reader.Align(kCacheLine));
   std::vector<std::span<const uint32_t>> codes(headers.size());
   const CoarseKeys shape(static_cast<int32_t>(key_heads_.size()), head_dim_);
   for (size_t page = 0; page < headers.size() && header.has_coarse != 0; ++page) {
     EVERLONG_ASSIGN_OR_RETURN(codes[page], reader.ReadMapped<uint32_t>(shape.PageWords(headers[page].tokens)));
   }
+  const int32_t here = pages();
   if (uses_coarse) coarse_->Follow(keys_);  // of older files without codes
   for (size_t page = 0; page < headers.size(); ++page) {
     const auto [tokens, sinks] = headers[page];
@@ -396,7 +400,7 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
     page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
-  mappings_.push_back(reader.TakeMapping());
+  mapped_.Add(reader.TakeMapping(), {here, pages()});
   keys_.AddLongest(longest);
   FollowKeys();
   return OkStatus();

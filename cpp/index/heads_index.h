@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "coarse_keys.h"
-#include "everlong/base/file_mapping.h"
 #include "everlong/base/file_path.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
@@ -19,6 +18,7 @@
 #include "everlong/index/index_file.h"
 #include "everlong/index/page_filter.h"
 #include "key_tiles.h"
+#include "mapped_pages.h"
 #include "page_neighbours.h"
 
 namespace everlong::index {
@@ -65,11 +65,13 @@ class HeadsIndex {
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
 
-  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
+  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError;
+  // kCorrupt when a file that some of them were loaded from is damaged. Nothing is written then.
   [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
   // Load what Save wrote, behind the pages that are here: its pages at `ordinals` [pages in the file], ascending; those
-  // of -1 are left out. kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key
-  // storage or number of pages. Do not use the index after an error.
+  // of -1 are left out. Keys and codes are not read: they may be damaged, and a search then scores their pages wrongly.
+  // kNotFound, kIoError; kCorrupt when what else the file has is damaged, cut short, or of other heads, key storage or
+  // number of pages. Do not use the index after an error.
   Status Load(const FilePath& file, std::span<const int32_t> ordinals);
 
   [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }
@@ -110,7 +112,7 @@ class HeadsIndex {
   std::vector<int32_t> head_to_key_;  // [heads] -> index into key_heads_
   int32_t head_dim_;
   int32_t coarse_from_;
-  std::vector<FileMapping> mappings_;  // of loaded files; pages of keys_ and coarse_ lie there
+  MappedPages mapped_;  // pages of keys_ and coarse_ that were loaded
   KeyTiles keys_;
   StableVector<int32_t> page_sinks_;    // [pages]
   std::unique_ptr<CoarseKeys> coarse_;  // none before there are `coarse_from` pages

@@ -20,6 +20,8 @@ PageRun ChunkAt(int64_t chunk, int32_t count) {
 }
 // A score may lie so far above its reference. 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
+// So no sum over a page's tokens is larger, unless its keys are damaged: they are not checked when a file is opened.
+constexpr float kMostSum = 0x1p112F;
 
 // Scores pages for one thread. Keys in bytes are expanded once for all blocks of a key head in a row.
 class PageScorer {
@@ -82,6 +84,11 @@ class PageScorer {
   int32_t key_head_ = -1;
 };
 
+// Return what no score of a row is above.
+double BoundOf(const ScannedKeys& keys, const RowBlock& block, size_t row) {
+  return keys.coarse == nullptr ? block.bounds[row] : block.coarse_rows.bound(static_cast<int32_t>(row));
+}
+
 // Return every row's largest score over the first `count` pages.
 std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
                           int32_t count) {
@@ -98,7 +105,10 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
         for (size_t block = 0; block < blocks.size(); ++block) {
           scorer.Maxima(page, blocks[block], maxima);
           float* const out = of_chunk + block * kBlockRows;
-          for (size_t row = 0; row < kBlockRows; ++row) out[row] = std::max(out[row], maxima[row]);
+          for (size_t row = 0; row < kBlockRows; ++row) {
+            const bool possible = maxima[row] <= BoundOf(keys, blocks[block], row);  // unless keys are damaged
+            if (possible) out[row] = std::max(out[row], maxima[row]);
+          }
         }
       });
     }
@@ -115,8 +125,7 @@ std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBloc
   std::vector<float> references = Maxima(keys, blocks, pages, std::min(pages.size(), kChunkPages));
   for (size_t block = 0; block < blocks.size(); ++block) {
     for (size_t row = 0; row < kBlockRows; ++row) {
-      const double bound = keys.coarse == nullptr ? blocks[block].bounds[row]
-                                                  : blocks[block].coarse_rows.bound(static_cast<int32_t>(row));
+      const double bound = BoundOf(keys, blocks[block], row);
       if (bound - references[block * kBlockRows + row] > kMostAbove) {
         return Maxima(keys, blocks, pages, pages.size());
       }
@@ -142,7 +151,10 @@ HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, 
         for (size_t block = 0; block < blocks.size(); ++block) {
           scorer.Sums(page, blocks[block], references.data() + block * kBlockRows, of_page + block * kBlockRows);
         }
-        for (size_t row = 0; row < rows; ++row) of_chunk[row] += of_page[row];
+        for (size_t row = 0; row < rows; ++row) {
+          if (!(of_page[row] >= 0 && of_page[row] <= kMostSum)) of_page[row] = 0;
+          of_chunk[row] += of_page[row];
+        }
       });
     }
   });

@@ -18,6 +18,7 @@ namespace {
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 constexpr std::string_view kUnfinished = ".writing";
+constexpr int64_t kCheckedAtOnce = int64_t{1} << 20;
 
 // The end of a file with an appendix: CRC-32C of the index's own checksum, the appendix and all of this before it.
 struct Tail {
@@ -95,6 +96,29 @@ Result<std::optional<Appendix>> ReadAppendix(const FilePath& file) {
   return std::optional(Appendix{std::move(bytes), tail.checksum});
 }
 
+Status CheckIndexFile(const FilePath& file) {
+  EVERLONG_RETURN_IF_ERROR(ReadAppendix(file).status());
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
+  Tail tail;
+  if (const int64_t at = size - static_cast<int64_t>(sizeof tail); at >= 0) {
+    EVERLONG_RETURN_IF_ERROR(ReadAt(opened, file, at, std::as_writable_bytes(std::span(&tail, 1))).status());
+  }
+  const int64_t end = IndexBytes(tail, size) - static_cast<int64_t>(sizeof(uint32_t));
+  uint32_t stored = 0;
+  if (end < 0) return CorruptError(Quoted(file) + " is cut short");
+  EVERLONG_RETURN_IF_ERROR(ReadAt(opened, file, end, std::as_writable_bytes(std::span(&stored, 1))).status());
+  uint32_t crc = 0;
+  std::vector<std::byte> piece;
+  for (int64_t at = 0; at < end; at += std::ssize(piece)) {
+    piece.resize(static_cast<size_t>(std::min(kCheckedAtOnce, end - at)));
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t got, ReadAt(opened, file, at, piece));
+    if (got != std::ssize(piece)) return CorruptError(Quoted(file) + " is cut short");
+    crc = Crc32c(piece, crc);
+  }
+  return crc == stored ? OkStatus() : CorruptError(Quoted(file) + ": checksum differs");
+}
+
 IndexFileWriter::IndexFileWriter(IndexFile file, FilePath temporary, UniqueFd written)
     : file_(std::move(file)), temporary_(std::move(temporary)), written_(std::move(written)) {}
 
@@ -143,12 +167,18 @@ Status IndexFileReader::Truncated() const {
   return CorruptError(Quoted(name_) + " has fewer bytes than its header says");
 }
 
-Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_view magic) {
+Status MappedIndexFile::Check() const {
+  uint32_t stored = 0;
+  std::memcpy(&stored, mapping_.bytes().data() + checked_bytes_, sizeof stored);
+  if (Crc32c(mapping_.bytes().first(checked_bytes_)) == stored) return OkStatus();
+  return CorruptError(Quoted(name_) + ": checksum differs");
+}
+
+Result<IndexFileReader> IndexFileReader::Map(const FilePath& file, size_t least_bytes) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
   EVERLONG_RETURN_IF_ERROR(RequireOnDisk(opened, file, 0, size));
-  uint32_t stored = 0;
-  const size_t least = magic.size() + sizeof stored;
+  const size_t least = least_bytes + sizeof(uint32_t);
   if (std::cmp_less(size, least)) {
     return CorruptError(Quoted(file) + " has " + std::to_string(size) + " bytes, expected at least " +
                         std::to_string(least));
@@ -162,11 +192,30 @@ Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_
     bytes = bytes.first(static_cast<size_t>(IndexBytes(tail, size)));
   }
   if (bytes.size() < least) return reader.Truncated();
-  reader.bytes_ = bytes.first(bytes.size() - sizeof stored);
-  std::memcpy(&stored, bytes.last(sizeof stored).data(), sizeof stored);
+  reader.bytes_ = bytes.first(bytes.size() - sizeof(uint32_t));
+  return reader;
+}
+
+Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_view magic) {
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, Map(file, magic.size()));
+  uint32_t stored = 0;
+  std::memcpy(&stored, reader.bytes_.data() + reader.bytes_.size(), sizeof stored);
   if (Crc32c(reader.bytes_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
   EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
+}
+
+Result<IndexFileReader> IndexFileReader::OpenUnchecked(const FilePath& file, std::string_view magic) {
+  EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, Map(file, magic.size()));
+  EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
+  return reader;
+}
+
+Status IndexFileReader::CheckSoFar() {
+  const uint32_t found = Crc32c(bytes_.first(static_cast<size_t>(at_)));
+  uint32_t stored = 0;
+  EVERLONG_RETURN_IF_ERROR(ReadValue(stored));
+  return found == stored ? OkStatus() : Corrupt("checksum differs");
 }
 
 Result<IndexFileReader> IndexFileReader::OfAppendix(const FilePath& file, const Appendix& appendix,

@@ -13,6 +13,7 @@
 #include "built_in_parts.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/part_kinds.h"
+#include "mapped_pages.h"
 #include "meaning_mirror.h"
 #include "meaning_scan.h"
 #include "meaning_vectors.h"
@@ -37,7 +38,7 @@ constexpr size_t kFewestLeft = 512;
 constexpr size_t kMostLeft = 16'384;
 constexpr size_t kLeftOfRanked = 8;
 constexpr std::string_view kDtype = "I8";
-constexpr std::string_view kMagic = "everlong meaning 1\n";
+constexpr std::string_view kMagic = "everlong meaning 2\n";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
 
@@ -130,9 +131,7 @@ class Space {
       EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> tiles,
                                 reader.ReadMapped<uint32_t>(vectors_.TileWords(count)));
       if (block.first_page < 0) continue;
-      if (!vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles, signs[at])) {
-        return reader.Corrupt("the length of a vector is out of range");
-      }
+      vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles, signs[at]);
     }
     return OkStatus();
   }
@@ -290,7 +289,9 @@ class MeaningPart final : public Part {
       const BlockEntry& block = context_.table.block(number);
       if (!block.forgotten && Has(block)) first_pages.push_back(block.first_page);
     }
+    EVERLONG_RETURN_IF_ERROR(mapped_.Check(first_pages));
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
+    writer.WriteChecksumSoFar();
     writer.Align(kCacheLine);
     for (const Space* const space : Spaces()) space->WriteTo(writer, first_pages);
     return writer.Commit();
@@ -298,18 +299,22 @@ class MeaningPart final : public Part {
 
   // Blocks that wait for their vectors are gaps.
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool /*gaps*/) override {
-    EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
+    EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::OpenUnchecked(file, kMagic));
+    EVERLONG_RETURN_IF_ERROR(reader.CheckSoFar());
     EVERLONG_RETURN_IF_ERROR(reader.Align(kCacheLine));
     const int32_t page_tokens = context_.table.page_tokens();
     EVERLONG_RETURN_IF_ERROR(tokens_.ReadFrom(reader, blocks, page_tokens));
     for (Space& whole : wholes_) EVERLONG_RETURN_IF_ERROR(whole.ReadFrom(reader, blocks, page_tokens));
     if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
-    mappings_.push_back(reader.TakeMapping());
+    PageRun all;
     for (const SavedBlock& block : blocks) {
       if (block.first_page < 0) continue;
       const auto pages = static_cast<int32_t>(GroupsOf(block.tokens, page_tokens));
-      Mirror({block.first_page, block.first_page + pages});
+      if (all.size() == 0) all.first = block.first_page;
+      all.last = block.first_page + pages;
+      Mirror({block.first_page, all.last});
     }
+    mapped_.Add(reader.TakeMapping(), all);
     return OkStatus();
   }
 
@@ -351,7 +356,10 @@ class MeaningPart final : public Part {
   }
   [[nodiscard]] std::vector<MeaningScore> Scores(const MeaningQuery& question, const MeaningPages& pages) const {
     if (mirror_ != nullptr) {
-      if (auto on_device = mirror_->Scores(tokens_.vectors(), question, pages)) return *std::move(on_device);
+      if (auto on_device = mirror_->Scores(tokens_.vectors(), question, pages)) {
+        DropImpossible(question.whole(), *on_device);
+        return *std::move(on_device);
+      }
     }
     return ScoreMeaning(question, tokens_.vectors(), pages, MeaningLevel::kExact);
   }
@@ -369,7 +377,7 @@ class MeaningPart final : public Part {
   const PartKind& kind_;
   std::string settings_;
   int32_t coarse_from_;
-  std::vector<FileMapping> mappings_;  // of loaded files; vectors of the spaces lie there
+  MappedPages mapped_;  // vectors of the spaces that were loaded
   Space tokens_;
   std::vector<Space> wholes_;              // of sentences, and of passages; or none
   std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device

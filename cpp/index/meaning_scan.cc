@@ -123,6 +123,15 @@ MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& tab
   return pages;
 }
 
+void DropImpossible(double whole, std::span<MeaningScore> scores) {
+  const double most = 1.001 * whole;  // rounded
+  for (MeaningScore& score : scores) {
+    for (float* const of : {&score.alone, &score.with_neighbours}) {
+      if (!(std::abs(double{*of}) <= most)) *of = 0;
+    }
+  }
+}
+
 std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors,
                                        const MeaningPages& pages, MeaningLevel level) {
   const size_t count = pages.ordinals.size();
@@ -164,6 +173,7 @@ std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningV
   std::ranges::transform(sums, scores.begin(), [per_score](const MeaningSum& sum) {
     return MeaningScore{static_cast<float>(sum.alone * per_score), static_cast<float>(sum.with_neighbours * per_score)};
   });
+  if (!by_signs) DropImpossible(query.whole(), scores);
   return scores;
 }
 

@@ -59,6 +59,9 @@ MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& tab
 // What of the vectors is read: all numbers, or their signs (sign_kernel.h). Scores by signs are about as large.
 enum class MeaningLevel : uint8_t { kExact, kSigns };
 
+// Make scores 0 that no vectors have: saved ones may be damaged (MeaningVectors::PutMapped). `whole` is the question's.
+void DropImpossible(double whole, std::span<MeaningScore> scores);
+
 // [pages]
 std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningVectors& vectors,
                                        const MeaningPages& pages, MeaningLevel level);

@@ -59,18 +59,9 @@ void MeaningVectors::Put(int32_t first_page, std::span<const int32_t> counts, st
   Place(first_page, counts, BlockOf(vectors));
 }
 
-bool MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
+void MeaningVectors::PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
                                std::span<const uint32_t> signs) {
-  const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
-  EVERLONG_CHECK(tiles.size() % tile_words == 0);
-  for (std::span<const uint32_t> left = tiles; !left.empty(); left = left.subspan(tile_words)) {
-    for (const uint32_t word : left.subspan(tile_words - kVectors, kVectors)) {
-      const auto per_length = std::bit_cast<float>(word);
-      if (!(per_length >= 0 && per_length <= 1)) return false;
-    }
-  }
   Place(first_page, counts, {tiles, signs, {}});
-  return true;
 }
 
 void MeaningVectors::Place(int32_t first_page, std::span<const int32_t> counts, Block block) {

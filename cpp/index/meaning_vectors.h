@@ -30,11 +30,10 @@ class MeaningVectors {
   // dimension], counts [pages], each at least 1.
   void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
   // The same with Tiles() and Signs() of such a block of another MeaningVectors of this dimension: TileWords and
-  // SignWords(sum of counts) words, each at the beginning of a cache line. They are mapped from a file, and
-  // there as long as this object. False, and nothing has changed, if they say of a vector that one over its length is
-  // not between 0 and 1. Any signs will do.
-  [[nodiscard]] bool PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
-                               std::span<const uint32_t> signs);
+  // SignWords(sum of counts) words, each at the beginning of a cache line. They are mapped from a file, and there as
+  // long as this object. They may be any: the scan heeds what no vector has (meaning_scan.h).
+  void PutMapped(int32_t first_page, std::span<const int32_t> counts, std::span<const uint32_t> tiles,
+                 std::span<const uint32_t> signs);
   // Remove the vectors of the pages of one block. Those of this process become zeros first; those that are mapped stay
   // in their file.
   void Forget(PageRun pages);

@@ -92,6 +92,7 @@ Status IndexSet::LoadBlocks() {
     if (!table_.block(number).forgotten) before.push_back(table_.block(number).id);
   }
   table_ = index::BlockTable(layout_.page_tokens);
+  gone_.clear();
   statistics_.Clear();
   StoredBlocks stored(layout_, Name());
   EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
@@ -178,11 +179,13 @@ Result<std::unique_ptr<Part>> IndexSet::MakeOfSaved(const PartKind& kind, const 
   std::vector<Status> wrong;
   while (true) {
     EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> made, make(context_));
-    EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *made, most, wrong));
-    if (!wrong.empty() && looks > 1) {
+    bool moved = false;
+    EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *made, most, wrong, moved));
+    if ((!wrong.empty() || moved) && looks > 1) {
       --looks;
       most = SIZE_MAX;
       wrong.clear();
+      EVERLONG_RETURN_IF_ERROR(LookForGone());
     } else if (loaded != Loaded::kSpoilt) {
       for (const Status& why : wrong) Say(kind.name, why);
       return made;

@@ -73,6 +73,8 @@ class IndexSet {
   void SetBytesBeside(int64_t bytes) { bytes_beside_ = bytes; }
   // Return messages, a sentence each, once: what was wrong with saved parts, and what parts have to say.
   [[nodiscard]] std::vector<std::string> TakeMessages() const;
+  // Read all files of index/, and return what is damaged. What is merged meanwhile is no damage. kIoError, kCapacity.
+  [[nodiscard]] Result<std::vector<store::Damage>> VerifySaved() const;
 
  private:
   struct Slot {
@@ -93,7 +95,8 @@ class IndexSet {
   // Build these parts, which take only token ids, over every block of the table, with the statistics. They come from
   // what is saved, and from the token ids of the blocks that it lacks. A block that is gone meanwhile leaves the table.
   Status LoadTokenIds(std::span<const index::IndexPart> parts, const StoredBlocks& stored);
-  // Make a part of what is saved of its kind, or an empty one.
+  // Make a part of what is saved of its kind, or an empty one. A reader looks again where its writer may have changed
+  // the files meanwhile.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> MakeOfSaved(const index::PartKind& kind, const Make& make);
   // Build a part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
@@ -123,6 +126,12 @@ class IndexSet {
 
   // Return these blocks, as numbers of the table.
   [[nodiscard]] index::BlockRun Numbers(BlockIds ids) const;
+  // Return whether the memory has a block of the table, as far as this set knows.
+  [[nodiscard]] bool IsHere(const index::BlockEntry& block) const {
+    return !block.forgotten && !gone_.contains(block.id);
+  }
+  // Look which blocks of a reader's table its writer has forgotten since: the files are without them.
+  Status LookForGone();
   // Return whether any of them is not forgotten.
   [[nodiscard]] bool HasBlocks(BlockIds ids) const;
   // Return those that are not forgotten, in order of archiving, for an index of these tensors.
@@ -143,9 +152,10 @@ class IndexSet {
   // caller may be whole but cannot be read now: do not replace it.
   [[nodiscard]] Result<Loaded> LoadSegment(const index::PartKind& kind, index::Part& part, BlockIds ids,
                                            std::vector<Segment>& loaded, std::vector<Status>& wrong);
-  // Load what is saved of a part into an empty one: at most so many files. kSpoilt tells how many are good.
+  // Load what is saved of a part into an empty one: at most so many files. kSpoilt tells how many are good. `moved`
+  // tells that a file was not where it was listed, or that one is missing among the others.
   [[nodiscard]] Result<Loaded> LoadSaved(const index::PartKind& kind, index::Part& part, size_t& most,
-                                         std::vector<Status>& wrong);
+                                         std::vector<Status>& wrong, bool& moved);
   // Write one file of a part.
   Status SaveSegment(const index::PartKind& kind, const index::Part& part, Segment& segment) const;
   // Save what is not in the part's files yet.
@@ -160,6 +170,13 @@ class IndexSet {
   [[nodiscard]] Result<bool> SaveGiven(const index::PartKind& kind, const index::Part& part);
   // Mark every part as different from what is saved.
   void MarkUnsaved();
+  // Return the files of a kind whose bytes are damaged, and why. What is merged meanwhile is no damage. kIoError,
+  // kCapacity.
+  struct DamagedFile {
+    BlockIds ids;
+    Status why;
+  };
+  [[nodiscard]] Result<std::vector<DamagedFile>> DamagedOf(const index::PartKind& kind) const;
   void Say(std::string_view name, const Status& why) const;
   // Add a message about a stored tensor that cannot be read.
   void SayDamaged(std::string_view name, const Status& why) const;
@@ -175,6 +192,7 @@ class IndexSet {
   const index::PartContext context_;
   const std::vector<index::IndexPart> parts_;
   std::vector<Slot> slots_;  // by IndexPart::number
+  std::set<int64_t> gone_;   // of LookForGone
   Status broken_;
   std::set<std::string, std::less<>> unsaved_;                         // parts that differ from what index/ has of them
   std::map<std::string, std::vector<Segment>, std::less<>> segments_;  // files of the parts that are there
@@ -222,7 +240,10 @@ class IndexSet::Writer {
   Status TensorsWent(int64_t block, std::span<const std::string> names);
 
   // --- what index/ has: index_set_saved.cc
+  // Save what is new. A part with pages of a damaged file is made anew first, with a message.
   Status Save();
+  // Remove what is damaged, and make the parts anew that have it. They are saved with the next Save.
+  Status RepairSaved();
   // Remove forgotten blocks from index/. What it has of other blocks stays, also of a part that is not there. A part
   // from the caller is written without them in one step, or stays as it was, and the error says so.
   Status RemoveSavedOfForgotten();
@@ -232,6 +253,11 @@ class IndexSet::Writer {
  private:
   friend class IndexSet;
   explicit Writer(IndexSet& set) : turn_(set.turn_), set_(&set) {}
+  // Save what is new of a part that is there.
+  Status SavePart(index::IndexPart part);
+  // Remove damaged files of a part, and make the part anew, if it is there. It is not saved then. One from the caller
+  // is whole.
+  Status MakeAnew(index::IndexPart part, std::span<const BlockIds> damaged);
 
   std::unique_lock<std::mutex> turn_;
   IndexSet* set_;

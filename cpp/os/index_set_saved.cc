@@ -31,9 +31,22 @@ index::BlockRun IndexSet::Numbers(BlockIds ids) const {
 bool IndexSet::HasBlocks(BlockIds ids) const {
   const auto [first, last] = Numbers(ids);
   for (int32_t number = first; number < last; ++number) {
-    if (!table_.block(number).forgotten) return true;
+    if (IsHere(table_.block(number))) return true;
   }
   return false;
+}
+
+Status IndexSet::LookForGone() {
+  std::set<int64_t> here;
+  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&here](const store::BlockInfo& info) {
+    here.insert(here.end(), info.id);
+    return OkStatus();
+  }));
+  for (int32_t number = 0; number < table_.blocks(); ++number) {
+    const BlockEntry& block = table_.block(number);
+    if (!block.forgotten && !here.contains(block.id)) gone_.insert(block.id);
+  }
+  return OkStatus();
 }
 
 Result<std::vector<CoveredBlock>> IndexSet::CoveredBlocks(BlockIds ids, std::span<const std::string> tensors) const {
@@ -45,7 +58,7 @@ Result<std::vector<CoveredBlock>> IndexSet::CoveredBlocks(BlockIds ids, std::spa
   std::vector<CoveredBlock> covered;
   for (int32_t number = numbers.first; number < numbers.last; ++number) {
     const BlockEntry& block = table_.block(number);
-    if (block.forgotten) continue;
+    if (!IsHere(block)) continue;
     uint32_t crc = block.token_crc;
     if (const auto of_tensors = checksums.find(block.id); of_tensors != checksums.end()) {
       crc = Crc32c(std::as_bytes(std::span(&of_tensors->second, 1)), crc);
@@ -77,14 +90,17 @@ void IndexSet::Say(std::string_view name, const Status& why) const {
   AddMessage(std::move(message));
 }
 
-Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, size_t& most,
-                                             std::vector<Status>& wrong) {
+Result<IndexSet::Loaded> IndexSet::LoadSaved(const PartKind& kind, Part& part, size_t& most, std::vector<Status>& wrong,
+                                             bool& moved) {
   std::vector<Segment> loaded;
   for (const BlockIds ids : Files(kind)) {
     if (loaded.size() == most) break;
     if (!loaded.empty() && ids.first <= loaded.back().ids.last) continue;  // a larger one took its place
-    if (!loaded.empty() && HasBlocks({loaded.back().ids.last + 1, ids.first - 1})) break;
+    const bool is_later = !loaded.empty();
+    moved = is_later && HasBlocks({loaded.back().ids.last + 1, ids.first - 1});
+    if (moved) break;
     EVERLONG_ASSIGN_OR_RETURN(const Loaded so_far, LoadSegment(kind, part, ids, loaded, wrong));
+    moved = is_later && so_far == Loaded::kNothing && wrong.empty();
     if (so_far == Loaded::kNothing) break;
     if (so_far == Loaded::kSpoilt) {
       most = loaded.size();
@@ -240,13 +256,71 @@ Status IndexSet::Writer::Save() {
   for (const IndexPart part : set_->parts_) {
     if (index::KindOf(part).saved) set_->Saved(NameOf(part))->RemoveUnfinished();
   }
-  Status saved;
-  set_->ForEach([&](const PartKind& kind, const Part& part) {
-    if (!saved.ok() || !set_->unsaved_.contains(kind.name)) return;
-    saved = set_->SavePart(kind, part);
-    if (saved.ok()) set_->unsaved_.erase(std::string(kind.name));
-  });
-  return saved;
+  for (const IndexPart part : set_->parts_) {
+    if (set_->part(part) != nullptr && set_->unsaved_.contains(NameOf(part))) EVERLONG_RETURN_IF_ERROR(SavePart(part));
+  }
+  return OkStatus();
+}
+
+Status IndexSet::Writer::SavePart(IndexPart part) {
+  const PartKind& kind = index::KindOf(part);
+  Status saved = set_->SavePart(kind, *set_->part(part));
+  if (saved.code() == StatusCode::kCorrupt) {
+    set_->Say(kind.name, saved);
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<DamagedFile> damaged, set_->DamagedOf(kind));
+    std::vector<BlockIds> files;
+    std::ranges::transform(damaged, std::back_inserter(files), &DamagedFile::ids);
+    // What was read and what is on the disk may differ.
+    if (files.empty()) files = set_->Files(kind);
+    EVERLONG_RETURN_IF_ERROR(MakeAnew(part, files));
+    saved = set_->SavePart(kind, *set_->part(part));
+  }
+  EVERLONG_RETURN_IF_ERROR(saved);
+  set_->unsaved_.erase(std::string(kind.name));
+  return OkStatus();
+}
+
+Result<std::vector<IndexSet::DamagedFile>> IndexSet::DamagedOf(const PartKind& kind) const {
+  std::vector<DamagedFile> damaged;
+  for (const BlockIds ids : Files(kind)) {
+    Status checked = index::CheckIndexFile(Saved(kind.name, ids)->file());
+    if (checked.ok() || checked.code() == StatusCode::kNotFound) continue;
+    if (checked.code() != StatusCode::kCorrupt) return checked;
+    damaged.push_back({ids, std::move(checked)});
+  }
+  return damaged;
+}
+
+Result<std::vector<store::Damage>> IndexSet::VerifySaved() const {
+  std::vector<store::Damage> all;
+  for (const IndexPart part : parts_) {
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<DamagedFile> damaged, DamagedOf(index::KindOf(part)));
+    for (const DamagedFile& file : damaged) {
+      all.push_back({0, "the saved index " + SegmentName(NameOf(part), file.ids) + ": " + file.why.message()});
+    }
+  }
+  return all;
+}
+
+Status IndexSet::Writer::MakeAnew(IndexPart part, std::span<const BlockIds> damaged) {
+  const PartKind& kind = index::KindOf(part);
+  for (const BlockIds ids : damaged) set_->Saved(kind.name, ids)->Remove();
+  set_->segments_.erase(std::string(kind.name));
+  if (set_->part(part) == nullptr) return OkStatus();
+  set_->unsaved_.emplace(kind.name);
+  if (kind.from_caller) return OkStatus();
+  return Replace(part, Make(set_->slots_[part.number].make));
+}
+
+Status IndexSet::Writer::RepairSaved() {
+  for (const IndexPart part : set_->parts_) {
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<DamagedFile> damaged, set_->DamagedOf(index::KindOf(part)));
+    if (damaged.empty()) continue;
+    std::vector<BlockIds> files;
+    std::ranges::transform(damaged, std::back_inserter(files), &DamagedFile::ids);
+    EVERLONG_RETURN_IF_ERROR(MakeAnew(part, files));
+  }
+  return OkStatus();
 }
 
 void IndexSet::Writer::CarrySaved(const FilePath& folder) const {
@@ -262,7 +336,8 @@ Result<bool> IndexSet::KeepSaved(const PartKind& kind) {
   if (part == nullptr) return false;
   size_t most = SIZE_MAX;
   std::vector<Status> wrong;
-  EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *part, most, wrong));
+  bool moved = false;
+  EVERLONG_ASSIGN_OR_RETURN(const Loaded loaded, LoadSaved(kind, *part, most, wrong, moved));
   for (const Status& why : wrong) Say(kind.name, why);
   if (loaded == Loaded::kSpoilt) return false;
   unsaved_.erase(std::string(kind.name));

@@ -77,7 +77,14 @@ Result<store::VerifyReport> Upkeep::Verify(bool repair) {
       EVERLONG_RETURN_IF_ERROR(writer.Reload());
     }
   }
-  if (!report.ok() || state_.text_alone()) return report;
+  EVERLONG_RETURN_IF_ERROR(report.status());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::Damage> saved, state_.index.VerifySaved());
+  report->damage.insert(report->damage.end(), saved.begin(), saved.end());
+  if (repair && !saved.empty()) {
+    auto writer = state_.index.TakeTurn();
+    EVERLONG_RETURN_IF_ERROR(writer.RepairSaved());
+  }
+  if (state_.text_alone()) return report;
   // A repair keeps the blocks: the file may come back from a fork, or be fitted again.
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::Damage> without, state_.payloads.WithoutTables());
   report->damage.insert(report->damage.end(), without.begin(), without.end());

@@ -15,6 +15,7 @@
 
 #include "catalog_file.h"
 #include "catalog_graph.h"
+#include "catalog_totals.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
 #include "known_rows.h"
@@ -118,10 +119,11 @@ class Catalog {
   // Return the tensors by name. kCorrupt when they are not all that the block's records have.
   [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id) const;
   [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name) const;
-  [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes() const;
   // As MemoryStore.
   [[nodiscard]] Result<std::map<int64_t, uint32_t>> TensorChecksums(int64_t first, int64_t last,
                                                                     std::span<const std::string> names) const;
+  // Return how much there is. The first call counts, and for a reader each first one after a commit.
+  [[nodiscard]] Result<CatalogTotals> Totals() const;
   // Return the record of another kind; kNotFound when the block has none.
   [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind) const;
   // Return every record of every live block, in order of block, kind, page. `damage` is as above. `lost`, if given,
@@ -148,8 +150,13 @@ class Catalog {
  private:
   Catalog(std::unique_ptr<CatalogFile> file, int64_t most_known) : file_(std::move(file)), known_(most_known) {}
   [[nodiscard]] Result<KnownRows::Rows> LoadRows(Database& database, int64_t id) const;
+  // Return what tells whether another process has committed since. Call it in a turn.
+  [[nodiscard]] Result<std::pair<int64_t, int64_t>> AsOf(Database& database) const;
+  static Status Commit(CatalogFile::Turn& turn, ChangingTotals& totals);
 
   std::unique_ptr<CatalogFile> file_;
+  mutable std::optional<CatalogTotals> totals_;  // none where they are unknown; in a turn
+  mutable std::pair<int64_t, int64_t> totals_as_of_;
   mutable KnownRows known_;
   mutable std::pair<int64_t, int64_t>
       known_as_of_;  // for a reader: openings of the file, and changes that it saw since

@@ -26,6 +26,7 @@ constexpr std::string_view kPutNode =
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kHasNode = "SELECT 1 FROM nodes WHERE id = ?";
 constexpr std::string_view kHasBlock = "SELECT 1 FROM blocks WHERE id = ? AND state = 0";
+constexpr std::string_view kHasEdge = "SELECT 1 FROM edges WHERE source = ? AND target = ? AND kind = ?";
 constexpr std::string_view kDeleteNode = "DELETE FROM nodes WHERE id = ?";
 constexpr std::string_view kSelectEdges =
     "SELECT source, target, kind, weight, time, crc FROM edges WHERE " EVERLONG_HAS_EDGE_KEY
@@ -96,12 +97,13 @@ Result<std::optional<CatalogFile::Turn>> ReadGraphOf(CatalogFile& file) {
   return std::optional<CatalogFile::Turn>(std::move(turn));
 }
 
-Result<bool> Has(Database& database, std::string_view sql, int64_t id) {
+template <class... Key>
+Result<bool> Has(Database& database, std::string_view sql, const Key&... key) {
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(sql));
-  return query.Bind(id).Step();
+  return query.Bind(key...).Step();
 }
 
-Status PutNode(Database& database, const GraphNode& node, int64_t block) {
+Status PutNode(Database& database, const GraphNode& node, ChangingTotals& totals, int64_t block) {
   GraphNode row = node;
   if (row.id == kThisBlock) row.id = block;
   for (double* const number : {&row.square_sum, &row.created_at, &row.updated_at}) {
@@ -111,11 +113,13 @@ Status PutNode(Database& database, const GraphNode& node, int64_t block) {
     EVERLONG_ASSIGN_OR_RETURN(const bool is_there, Has(database, kHasBlock, row.id));
     if (!is_there) return OkStatus();
   }
+  EVERLONG_ASSIGN_OR_RETURN(const bool is_there, Has(database, kHasNode, row.id));
+  totals.AddToGraph(is_there ? 0 : 1, 0);
   return database.Run(kPutNode, row.id, row.kind, row.level, row.count, row.square_sum, row.created_at, row.updated_at,
                       NodeChecksum(row), row.vector, row.linear_sum);
 }
 
-Status PutEdge(Database& database, const GraphEdge& edge, int64_t block) {
+Status PutEdge(Database& database, const GraphEdge& edge, ChangingTotals& totals, int64_t block) {
   GraphEdge row = edge;
   for (int64_t* const end : {&row.from, &row.to}) {
     if (*end == kThisBlock) *end = block;
@@ -124,25 +128,32 @@ Status PutEdge(Database& database, const GraphEdge& edge, int64_t block) {
   }
   row.weight += 0.0;
   row.time += 0.0;
+  EVERLONG_ASSIGN_OR_RETURN(const bool is_there, Has(database, kHasEdge, row.from, row.to, row.kind));
+  totals.AddToGraph(0, is_there ? 0 : 1);
   return database.Run(kPutEdge, row.from, row.to, row.kind, row.weight, row.time, EdgeChecksum(row));
 }
 
 }  // namespace
 
-Status DropNode(Database& database, int64_t id) {
-  for (const std::string_view sql : {kDeleteEdgesFrom, kDeleteEdgesTo, kDeleteNode}) {
+Status DropNode(Database& database, int64_t id, ChangingTotals& totals) {
+  int64_t edges = 0;
+  for (const std::string_view sql : {kDeleteEdgesFrom, kDeleteEdgesTo}) {
     EVERLONG_RETURN_IF_ERROR(database.Run(sql, id));
+    edges += database.Changes();
   }
+  EVERLONG_RETURN_IF_ERROR(database.Run(kDeleteNode, id));
+  totals.AddToGraph(-database.Changes(), -edges);
   return OkStatus();
 }
 
-Status ApplyChange(Database& database, const GraphChange& change, int64_t block) {
+Status ApplyChange(Database& database, const GraphChange& change, ChangingTotals& totals, int64_t block) {
   for (const EdgeKey& edge : change.drop_edges) {
     EVERLONG_RETURN_IF_ERROR(database.Run(kDeleteEdge, edge.from, edge.to, edge.kind));
+    totals.AddToGraph(0, -database.Changes());
   }
-  for (const int64_t id : change.drop_nodes) EVERLONG_RETURN_IF_ERROR(DropNode(database, id));
-  for (const GraphNode& node : change.put_nodes) EVERLONG_RETURN_IF_ERROR(PutNode(database, node, block));
-  for (const GraphEdge& edge : change.put_edges) EVERLONG_RETURN_IF_ERROR(PutEdge(database, edge, block));
+  for (const int64_t id : change.drop_nodes) EVERLONG_RETURN_IF_ERROR(DropNode(database, id, totals));
+  for (const GraphNode& node : change.put_nodes) EVERLONG_RETURN_IF_ERROR(PutNode(database, node, totals, block));
+  for (const GraphEdge& edge : change.put_edges) EVERLONG_RETURN_IF_ERROR(PutEdge(database, edge, totals, block));
   return OkStatus();
 }
 
@@ -237,14 +248,6 @@ Result<std::vector<GraphEdge>> CatalogGraph::EdgesOf(int64_t node) const {
     return Mismatch(turn->database, "checksum mismatch in the row of " + NameOf(edges.back()));
   }));
   return edges;
-}
-
-Result<std::pair<int64_t, int64_t>> CatalogGraph::Size() const {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
-  if (!turn) return std::pair<int64_t, int64_t>();
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t nodes, SelectNumber(turn->database, "SELECT count(*) FROM nodes"));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t edges, SelectNumber(turn->database, "SELECT count(*) FROM edges"));
-  return std::pair(nodes, edges);
 }
 
 }  // namespace everlong::store

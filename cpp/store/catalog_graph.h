@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "catalog_file.h"
+#include "catalog_totals.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
 
@@ -23,16 +23,14 @@ class CatalogGraph {
   [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const;
   [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind) const;
   [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const;
-  // Return the number of nodes and of edges.
-  [[nodiscard]] Result<std::pair<int64_t, int64_t>> Size() const;
 
  private:
   CatalogFile& file_;
 };
 
 // Do a change in the caller's transaction. `block` is the id that kThisBlock stands for.
-Status ApplyChange(Database& database, const GraphChange& change, int64_t block = kThisBlock);
+Status ApplyChange(Database& database, const GraphChange& change, ChangingTotals& totals, int64_t block = kThisBlock);
 // Remove a node and its edges, in the caller's transaction.
-Status DropNode(Database& database, int64_t id);
+Status DropNode(Database& database, int64_t id, ChangingTotals& totals);
 
 }  // namespace everlong::store

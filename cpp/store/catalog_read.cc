@@ -185,8 +185,7 @@ Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<co
   if (file_->read_only()) {
     // Another process may have forgotten blocks since.
     EVERLONG_RETURN_IF_ERROR(hold());
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t changes, SelectNumber(turn->database, "PRAGMA data_version"));
-    const std::pair now(file_->openings(), changes);  // each connection counts for itself
+    EVERLONG_ASSIGN_OR_RETURN(const auto now, AsOf(turn->database));
     if (now != std::exchange(known_as_of_, now)) known_.Clear();
   }
   KnownRows::Rows rows;
@@ -202,6 +201,22 @@ Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<co
     found.push_back(std::move(row));
   }
   return found;
+}
+
+Result<std::pair<int64_t, int64_t>> Catalog::AsOf(Database& database) const {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t changes, SelectNumber(database, "PRAGMA data_version"));
+  return std::pair(file_->openings(), changes);  // each connection counts for itself
+}
+
+Result<CatalogTotals> Catalog::Totals() const {
+  EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
+  EVERLONG_RETURN_IF_ERROR(SchemaOf(turn.database).status());  // the first read chooses the moment
+  EVERLONG_ASSIGN_OR_RETURN(const auto now, AsOf(turn.database));
+  if (now != std::exchange(totals_as_of_, now)) totals_.reset();
+  if (!totals_) {
+    EVERLONG_ASSIGN_OR_RETURN(totals_, CountTotals(turn.database));
+  }
+  return *totals_;
 }
 
 Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) const {

@@ -19,8 +19,6 @@ constexpr std::string_view kInsertTensor =
 constexpr std::string_view kSelectTensors =
     "SELECT name, kind, dtype, shape, data_offset, data_bytes, data_crc, record_tensors, crc FROM tensors "
     "WHERE block = ? AND " EVERLONG_HAS_KIND " ORDER BY name";
-constexpr std::string_view kSumTensorBytes =
-    "SELECT name, sum(data_bytes) FROM tensors WHERE block IN (SELECT id FROM blocks WHERE state = 0) GROUP BY name";
 constexpr std::string_view kSelectTensorChecksums =
     "SELECT block, name, dtype, shape, data_crc FROM tensors WHERE block BETWEEN ? AND ? ORDER BY block, name";
 
@@ -94,6 +92,7 @@ Status InsertTensors(Database& database, int64_t id, const TensorRecord& record)
 
 Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
+  totals_.reset();
   EVERLONG_RETURN_IF_ERROR(AddSecondSchema(turn.database));
   for (const OldTensors& old : tensors) {
     if (!old.tensors) continue;  // damaged: a repair removes it
@@ -107,6 +106,8 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
 Result<std::vector<PageRow>> Catalog::PutTensors(int64_t id, const std::optional<TensorRecord>& record) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(totals.Leave(turn.database, id));
   std::vector<PageRow> old;
   for (const PayloadKind kind : kTensorKinds) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> records, RecordsOf(turn.database, id, kind));
@@ -115,7 +116,8 @@ Result<std::vector<PageRow>> Catalog::PutTensors(int64_t id, const std::optional
   }
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTensors, id));
   if (record) EVERLONG_RETURN_IF_ERROR(InsertTensors(turn.database, id, *record));
-  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  EVERLONG_RETURN_IF_ERROR(totals.Enter(turn.database, id));
+  EVERLONG_RETURN_IF_ERROR(Commit(turn, totals));
   return old;
 }
 
@@ -133,16 +135,6 @@ Result<PlacedTensor> Catalog::FindTensor(int64_t id, const std::string& name) co
   if (found == rows.end()) return NotFoundError("block " + std::to_string(id) + " has no tensor '" + name + "'");
   EVERLONG_ASSIGN_OR_RETURN(PageRow record, SelectRecord(turn.database, id, found->record));
   return PlacedTensor{std::move(*found), std::move(record)};
-}
-
-Result<std::map<std::string, int64_t>> Catalog::TensorBytes() const {
-  std::map<std::string, int64_t> bytes;
-  EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(turn.database));
-  if (schema < 2) return bytes;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, turn.database.Prepare(kSumTensorBytes));
-  EVERLONG_RETURN_IF_ERROR(query.ForEach([&] { bytes.emplace(query.Text(0), query.Int64(1)); }));
-  return bytes;
 }
 
 // A damaged row gives another checksum, and so differs from whatever was noted of it.

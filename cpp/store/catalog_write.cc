@@ -52,7 +52,7 @@ Status PutTags(Database& database, int64_t id, std::span<const std::string> tags
   return OkStatus();
 }
 
-Status InsertBlock(Database& database, const NewBlock& block) {
+Status InsertBlock(Database& database, const NewBlock& block, ChangingTotals& totals) {
   const BlockDraft& draft = *block.draft;
   BlockRow row;
   row.info = {.id = block.id,
@@ -79,15 +79,17 @@ Status InsertBlock(Database& database, const NewBlock& block) {
         InsertPage(database, block.id, PayloadKind::kKv, static_cast<int64_t>(page), block.rows[page]));
   }
   if (block.tensors) EVERLONG_RETURN_IF_ERROR(InsertTensors(database, block.id, *block.tensors));
-  return ApplyChange(database, draft.graph, block.id);
+  EVERLONG_RETURN_IF_ERROR(totals.Enter(database, block.id));
+  return ApplyChange(database, draft.graph, totals, block.id);
 }
 
-Status DeleteBlocks(Database& database, std::span<const int64_t> ids) {
+// Delete all rows of blocks that are forgotten, or whose totals are unknown.
+Status DeleteBlocks(Database& database, std::span<const int64_t> ids, ChangingTotals& totals) {
   for (const int64_t id : ids) {
     for (const std::string_view sql : {kDeletePages, kDeleteTags, kDeleteTensors, kDeleteBlock}) {
       EVERLONG_RETURN_IF_ERROR(database.Run(sql, id));
     }
-    EVERLONG_RETURN_IF_ERROR(DropNode(database, id));
+    EVERLONG_RETURN_IF_ERROR(DropNode(database, id, totals));
   }
   return OkStatus();
 }
@@ -101,16 +103,25 @@ Status Catalog::ReserveIdsBelow(int64_t next) {
   return turn.transaction->Commit();
 }
 
+Status Catalog::Commit(CatalogFile::Turn& turn, ChangingTotals& totals) {
+  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  totals.Keep();
+  return OkStatus();
+}
+
 Status Catalog::Insert(std::span<const NewBlock> blocks) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
-  for (const NewBlock& block : blocks) EVERLONG_RETURN_IF_ERROR(InsertBlock(turn.database, block));
-  return turn.transaction->Commit();
+  ChangingTotals totals(totals_);
+  for (const NewBlock& block : blocks) EVERLONG_RETURN_IF_ERROR(InsertBlock(turn.database, block, totals));
+  return Commit(turn, totals);
 }
 
 Result<std::vector<PageRow>> Catalog::ReplacePages(int64_t id, std::span<const PageRow> rows, int64_t payload_bytes,
                                                    std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(totals.Leave(turn.database, id));
   EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> old, RecordsOf(turn.database, id, PayloadKind::kKv));
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePagesOf, id, PayloadKind::kKv));
   for (size_t page = 0; page < rows.size(); ++page) {
@@ -120,7 +131,8 @@ Result<std::vector<PageRow>> Catalog::ReplacePages(int64_t id, std::span<const P
   row.info.payload_bytes = payload_bytes;
   EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, tags));
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kUpdatePayload, payload_bytes, row.Checksum(), id));
-  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  EVERLONG_RETURN_IF_ERROR(totals.Enter(turn.database, id));
+  EVERLONG_RETURN_IF_ERROR(Commit(turn, totals));
   known_.Drop({&id, 1});
   return old;
 }
@@ -147,22 +159,25 @@ Status Catalog::SetTags(int64_t id, std::span<const std::string> tags) {
 
 Status Catalog::ChangeGraph(const GraphChange& change) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
-  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
-  return turn.transaction->Commit();
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change, totals));
+  return Commit(turn, totals);
 }
 
 Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) {
   const std::set<int64_t> once(ids.begin(), ids.end());
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
+  ChangingTotals totals(totals_);
   for (const int64_t id : once) {
     EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
+    EVERLONG_RETURN_IF_ERROR(totals.Leave(turn.database, id));
     row.state = kForgotten;
     EVERLONG_RETURN_IF_ERROR(PutState(turn.database, row));
-    EVERLONG_RETURN_IF_ERROR(DropNode(turn.database, id));
+    EVERLONG_RETURN_IF_ERROR(DropNode(turn.database, id, totals));
   }
   if (!once.empty()) EVERLONG_RETURN_IF_ERROR(CountForgetting(turn.database));
-  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
-  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change, totals));
+  EVERLONG_RETURN_IF_ERROR(Commit(turn, totals));
   known_.Drop(ids);
   return OkStatus();
 }
@@ -179,13 +194,15 @@ Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> re
       "DELETE FROM edges WHERE source NOT IN (SELECT id FROM nodes) OR target NOT IN (SELECT id FROM nodes) OR "
       "NOT " EVERLONG_HAS_EDGE_KEY};
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
-  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids));
+  totals_.reset();  // damaged rows say nothing of what they counted for
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids, totals));
   if (!ids.empty()) EVERLONG_RETURN_IF_ERROR(CountForgetting(turn.database));
   for (const RecordRow& record : records) {
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePage, record.block, record.kind, record.page));
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTensorsOf, record.block, record.kind));
   }
-  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, lost));
+  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, lost, totals));
   for (const char* const sweep : kSweeps) EVERLONG_RETURN_IF_ERROR(turn.database.Execute(sweep));
   EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
   known_.Drop(ids);
@@ -198,8 +215,9 @@ Status Catalog::DropForgotten() {
   for (const int64_t id : forgotten) {
     EVERLONG_RETURN_IF_ERROR(FindBlock(turn.database, id).status());  // kCorrupt: its state may be damaged
   }
-  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, forgotten));
-  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, forgotten, totals));
+  EVERLONG_RETURN_IF_ERROR(Commit(turn, totals));
   known_.Drop(forgotten);
   return OkStatus();
 }
@@ -211,8 +229,9 @@ Result<std::vector<PageRow>> Catalog::TakeOut(std::span<const int64_t> ids) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> records, RecordsOf(turn.database, id));
     std::ranges::move(records, std::back_inserter(rows));
   }
-  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids));
-  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  ChangingTotals totals(totals_);
+  EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids, totals));
+  EVERLONG_RETURN_IF_ERROR(Commit(turn, totals));
   known_.Drop(ids);
   return rows;
 }

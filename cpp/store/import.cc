@@ -140,8 +140,8 @@ class Importer {
   Status StoreGraph() {
     const std::pair<int64_t, int64_t> size(std::ssize(graph_.nodes), std::ssize(graph_.edges));
     EVERLONG_RETURN_IF_ERROR(AsCorrupt(writer_.RestoreGraph(std::move(graph_))));
-    EVERLONG_ASSIGN_OR_RETURN(const auto stored, made_.catalog().graph().Size());
-    if (stored == size) return OkStatus();
+    EVERLONG_ASSIGN_OR_RETURN(const CatalogTotals stored, made_.catalog().Totals());
+    if (std::pair(stored.nodes, stored.edges) == size) return OkStatus();
     return reader_.Corrupt("its graph does not fit its blocks");
   }
 

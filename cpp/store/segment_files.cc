@@ -267,15 +267,15 @@ Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool li
   return OkStatus();
 }
 
-Status SegmentFiles::CloneInto(const FilePath& folder, const LiveRanges& live, bool newest_is_sealed) const {
+Status SegmentFiles::CloneInto(const FilePath& folder, std::span<const int64_t> segments, bool newest_is_sealed) const {
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
-  for (const auto& [number, ranges] : live) {
-    const auto found = files.find(number);
+  for (const int64_t segment : segments) {
+    const auto found = std::ranges::find_if(files, [segment](const auto& file) { return file.first == segment; });
     if (found == files.end()) {
-      return CorruptError("segment '" + Path(number).string() + "' is missing; verify with repair, then fork");
+      return CorruptError("segment " + std::to_string(segment) + " is missing; verify with repair, then fork");
     }
-    const bool may_link = newest_is_sealed || number != files.rbegin()->first;
-    EVERLONG_RETURN_IF_ERROR(CloneFile(found->second, folder / SegmentFileName(number), may_link));
+    const bool may_link = newest_is_sealed || found->first != files.rbegin()->first;
+    EVERLONG_RETURN_IF_ERROR(CloneFile(found->second, folder / SegmentFileName(found->first), may_link));
   }
   return SyncFolder(folder);
 }

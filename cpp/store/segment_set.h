@@ -93,9 +93,10 @@ class SegmentFiles final : public SegmentSet {
   void Reopen() const;
   // Hold a lock that keeps writers from removing a segment's bytes.
   [[nodiscard]] Result<UniqueFd> HoldRemovals() const;
-  // Clone the segments that `live` names into another memory's folder. A file that a writer may still append to is
-  // never linked: with `newest_is_sealed` false that is the newest one.
-  [[nodiscard]] Status CloneInto(const FilePath& folder, const LiveRanges& live, bool newest_is_sealed) const;
+  // Clone these segments into another memory's folder. A file that a writer may still append to is never linked: with
+  // `newest_is_sealed` false that is the newest one. kCorrupt where one is missing.
+  [[nodiscard]] Status CloneInto(const FilePath& folder, std::span<const int64_t> segments,
+                                 bool newest_is_sealed) const;
 
  private:
   [[nodiscard]] FilePath Path(int32_t segment) const;

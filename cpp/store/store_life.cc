@@ -126,9 +126,13 @@ Status Writer::CloneFilesInto(Writer& target) {
   EVERLONG_RETURN_IF_ERROR(catalog().file().Snapshot(folder / kCatalogFile));
   EVERLONG_ASSIGN_OR_RETURN(made.catalog,
                             Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), *made.options.host_bytes));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, made.catalog->Records());
+  // A writer knows them, and has the turn. Beside a reader another process may have committed since.
+  const Catalog& counted = state_.read_only() ? *made.catalog : catalog();
+  EVERLONG_ASSIGN_OR_RETURN(const CatalogTotals totals, counted.Totals());
+  std::vector<int64_t> segments;
+  for (const auto& [segment, amount] : totals.records) segments.push_back(segment);
   if (!state_.read_only()) files.Seal();
-  EVERLONG_RETURN_IF_ERROR(files.CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !state_.read_only()));
+  EVERLONG_RETURN_IF_ERROR(files.CloneInto(folder / kSegmentFolder, segments, !state_.read_only()));
   EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks a memory that may be of an older format
   return SyncFolder(folder);
 }

@@ -288,26 +288,23 @@ Result<std::vector<std::byte>> StoreState::ReadRecordPayload(const PageRow& row,
 }
 
 Result<StoreStats> MemoryStore::Stats() const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
+  state_->WaitForQueue();
+  EVERLONG_ASSIGN_OR_RETURN(const CatalogTotals totals, state_->catalog().Totals());
   StoreStats stats;
-  stats.blocks = static_cast<int64_t>(blocks.size());
-  for (const BlockInfo& block : blocks) {
-    stats.pages += block.pages;
-    stats.tokens += block.span.size();
-    stats.payload_bytes += block.payload_bytes;
-  }
-  EVERLONG_ASSIGN_OR_RETURN(stats.tensor_bytes, state_->catalog().TensorBytes());
-  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), state_->catalog().graph().Size());
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, state_->segments().Bytes());
+  stats.blocks = totals.blocks;
+  stats.pages = totals.pages;
+  stats.tokens = totals.tokens;
+  stats.payload_bytes = totals.payload_bytes;
+  for (const auto& [name, amount] : totals.tensors) stats.tensor_bytes.emplace(name, amount.bytes);
+  stats.graph_nodes = totals.nodes;
+  stats.graph_edges = totals.edges;
   stats.index_bytes = state_->index_bytes();
   stats.catalog_bytes = state_->catalog().RamBytes();
   EVERLONG_ASSIGN_OR_RETURN(stats.host_bytes, state_->HostBytes());
   if (!state_->folder()) return stats;
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, state_->catalog().Records());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, state_->segments().Bytes());
   int64_t live = 0;
-  for (const RecordRow& record : records) {
-    live += RecordBytes(static_cast<int64_t>(record.row.part_crcs.size()), record.row.part_bytes);
-  }
+  for (const auto& [segment, amount] : totals.records) live += amount.bytes;
   stats.dead_bytes = std::max<int64_t>(0, segment_bytes - live);
   EVERLONG_ASSIGN_OR_RETURN(stats.disk_bytes, BytesBelow(*state_->folder()));
   return stats;

@@ -400,22 +400,43 @@ TEST_F(MeaningPartTest, AFileThatCannotBeIsCorrupt) {
   std::vector<SavedBlock> fewer = saved;
   fewer.pop_back();
   EXPECT_EQ(load(fewer), StatusCode::kCorrupt);
-  // One over the length of the first vector.
+}
+
+// Vectors are not checked when a file is opened. They are before they are saved again, and a search heeds them.
+TEST_F(MeaningPartTest, DamagedVectorsAreNotCarriedOnAndNotFound) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "meaning";
+  for (int i = 0; i < 6; ++i) Append(true);
+  ASSERT_TRUE(part_->Save(file, table_.All()).ok());
+  const std::vector<SavedBlock> saved = SavedNow();
   const std::string good = BytesOf(file);
-  // Behind the signs of every block, in tiles of 16.
+  // Behind the signs of every block, in tiles of 16, one over the length of the first vector.
   size_t signs = 0;
   for (const SavedBlock& block : saved) {
     signs += static_cast<size_t>((MeaningVectorsOf(block.tokens, kPageTokens, kGroupTokens) + 15) / 16) * 64;
   }
   const size_t first_length = 64 + signs + size_t{64} * kDimension / 4;
   for (const float wrong :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F, 2.0F}) {
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1e30F, 200.0F}) {
     std::string bytes = good;
     std::memcpy(bytes.data() + first_length, &wrong, sizeof wrong);
-    Checksum(bytes);
     WriteBytes(file, bytes);
-    EXPECT_EQ(load(saved), StatusCode::kCorrupt);
+    part_ = Make(context_);
+    ASSERT_TRUE(part_->Load(file, saved, false).ok());
+    EXPECT_EQ(part_->Save(folder.path() / "again", table_.All()).code(), StatusCode::kCorrupt);
+    Query query;
+    const std::vector<float> rows(size_t{2} * kDimension, 1.0F);
+    query.inputs[std::string(KindOf(IndexPart::kMeaning).input)].numbers = rows;
+    const auto rankings = part_->Rank(query, PageFilter::All(table_.pages()), 50);
+    ASSERT_TRUE(rankings.ok()) << rankings.status().ToString();
+    for (const Ranking& ranking : *rankings) {
+      for (const Hit& hit : ranking.hits) EXPECT_LE(std::abs(hit.score), 1.001F * 2 * std::sqrt(kDimension));
+    }
   }
+  std::string bytes = good;
+  bytes[3] = static_cast<char>(bytes[3] ^ 1);
+  WriteBytes(file, bytes);
+  EXPECT_EQ(Make(context_)->Load(file, saved, false).code(), StatusCode::kCorrupt);
 }
 
 TEST_F(MeaningPartTest, ForgettingGivesBack) {

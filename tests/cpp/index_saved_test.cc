@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base_temporary_folder.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
 #include "index_heads_case.h"
 #include "index_vectors_case.h"
@@ -24,20 +25,21 @@ namespace {
 
 class SavedIndexTest : public testing::Test {
  protected:
-  // Another number at byte `at` of the file, and the checksum that this has.
+  // Another number at byte `at` of the file, and the checksums that this has. The first of two is at `so_far`.
   template <class T>
-  void Put(size_t at, T number) const {
+  void Put(size_t at, T number, size_t so_far = 0) const {
     std::string bytes = BytesOf(file_);
     std::memcpy(bytes.data() + at, &number, sizeof number);
+    if (so_far != 0) ChecksumSoFar(bytes, so_far);
     Checksum(bytes);
     WriteBytes(file_, bytes);
   }
   // Loading fails with this code where a number of what `save` saves is another.
   template <class Load>
-  auto Changed(const std::function<Status()>& save, const Load& load) const {
-    return [this, save, load](size_t at, auto number) {
+  auto Changed(const std::function<Status()>& save, const Load& load, size_t so_far = 0) const {
+    return [this, save, load, so_far](size_t at, auto number) {
       EXPECT_TRUE(save().ok());
-      if (at != 0) Put(at, number);
+      if (at != 0) Put(at, number, so_far);
       return load(file_).status().code();
     };
   }
@@ -112,9 +114,12 @@ TEST_F(SavedIndexTest, HeadsOfAnotherShapeAreCorrupt) {
     const auto loaded = [&](const auto& file) {
       return LoadHeads(file, made.heads, kDim, std::vector<int32_t>{0}, options);
     };
-    const auto load = [&](size_t at, auto number) { return Changed(saved, loaded)(at == 0 ? 0 : line + at, number); };
+    const auto load = [&](size_t at, auto number) {
+      return Changed(saved, loaded, line + kTokens + 8)(at == 0 ? 0 : line + at, number);
+    };
     EXPECT_EQ(load(0, 0), StatusCode::kOk);
-    EXPECT_EQ(load(16, 1), StatusCode::kCorrupt);  // codes, which it has not
+    EXPECT_EQ(load(kTokens + 4, 1), StatusCode::kOk);  // a sink
+    EXPECT_EQ(load(16, 1), StatusCode::kCorrupt);      // codes, which it has not
     EXPECT_EQ(load(kLongest, std::numeric_limits<double>::infinity()), StatusCode::kCorrupt);
     EXPECT_EQ(load(kLongest, std::nan("")), StatusCode::kCorrupt);
     EXPECT_EQ(load(kLongest, 1e40), StatusCode::kCorrupt);  // no key of bf16 is so long
@@ -137,11 +142,77 @@ TEST_F(SavedIndexTest, HeadsOfAxesOutOfRangeAreCorrupt) {
   constexpr size_t kAxes = 17 + 24 + 12 + 8 + 200 * 8;
   constexpr size_t kLeast = kAxes + sizeof(float) * 16 * 8;
   constexpr size_t kSteps = kLeast + sizeof(float) * 8;
-  EXPECT_EQ(Changed(saved, loaded)(kAxes, 0.5F), StatusCode::kOk);
-  EXPECT_EQ(Changed(saved, loaded)(kAxes, std::nanf("")), StatusCode::kCorrupt);
-  EXPECT_EQ(Changed(saved, loaded)(kLeast, std::numeric_limits<float>::infinity()), StatusCode::kCorrupt);
-  EXPECT_EQ(Changed(saved, loaded)(kSteps, 0.0F), StatusCode::kCorrupt);
-  EXPECT_EQ(Changed(saved, loaded)(kSteps + 4, -1.0F), StatusCode::kCorrupt);
+  const auto load = Changed(saved, loaded, kSteps + sizeof(float) * 8);
+  EXPECT_EQ(load(kAxes, 0.5F), StatusCode::kOk);
+  EXPECT_EQ(load(kAxes, std::nanf("")), StatusCode::kCorrupt);
+  EXPECT_EQ(load(kLeast, std::numeric_limits<float>::infinity()), StatusCode::kCorrupt);
+  EXPECT_EQ(load(kSteps, 0.0F), StatusCode::kCorrupt);
+  EXPECT_EQ(load(kSteps + 4, -1.0F), StatusCode::kCorrupt);
+}
+
+// What says how the rest lies is checked when a file is opened, and keys and codes when they are saved again.
+TEST_F(SavedIndexTest, ABitOfHeadsIsFoundAtOnceOrBeforeItIsCarriedOn) {
+  const Case made =
+      MakeCase({.heads = {{0, 0, 0}}, .dim = 16, .pages = 120, .page_tokens = 4, .question = 1, .sharpness = 1.0F}, 43);
+  std::vector<int32_t> every(120);
+  std::iota(every.begin(), every.end(), 0);
+  HeadsOptions options;
+  options.coarse_from = 100;
+  ASSERT_TRUE(made.Build(options).Save(file_, every).ok());
+  const std::string good = BytesOf(file_);
+  constexpr size_t kStructure = 17 + 24 + 12 + 8 + 120 * 8 + sizeof(float) * (16 * 8 + 8 + 8) + 4;
+  constexpr size_t kBulk = (kStructure + 63) / 64 * 64;
+  const std::filesystem::path again = folder_.path() / "again";
+  for (size_t at = 0; at + 4 < good.size(); at += at < kStructure ? 1 : 37) {
+    if (at >= kStructure && at < kBulk) continue;  // zeros that mean nothing
+    SCOPED_TRACE(at);
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
+    WriteBytes(file_, bytes);
+    EXPECT_EQ(CheckIndexFile(file_).code(), StatusCode::kCorrupt);
+    auto loaded = LoadHeads(file_, made.heads, made.dim, every, options);
+    ASSERT_EQ(loaded.status().code(), at < kStructure ? StatusCode::kCorrupt : StatusCode::kOk);
+    if (!loaded.ok()) continue;
+    EXPECT_EQ(loaded->Save(again, every).code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(std::filesystem::exists(again));
+    EXPECT_TRUE(Search(*loaded, made.q, made.weights, 10, made.filter).ok());
+    // Pages of its own are whole.
+    ASSERT_TRUE(loaded->Add(made.pages[0], 4, 0).ok());
+    EXPECT_TRUE(loaded->Save(again, std::vector<int32_t>{120}).ok());
+    std::filesystem::remove(again);
+  }
+  WriteBytes(file_, good);
+  EXPECT_TRUE(CheckIndexFile(file_).ok());
+}
+
+// A page whose keys are damaged, however large they look, takes nothing from the others.
+TEST_F(SavedIndexTest, DamagedKeysOfAPageLeaveTheOthersTheirOrder) {
+  const Case made =
+      MakeCase({.heads = {{0, 0, 0}}, .dim = 16, .pages = 50, .page_tokens = 4, .question = 2, .sharpness = 2.0F}, 44);
+  std::vector<int32_t> every(50);
+  std::iota(every.begin(), every.end(), 0);
+  const HeadsIndex index = made.Build(HeadsOptions{});
+  PageFilter others({{0, 7}, {8, 50}});
+  const std::vector<Hit> expected = Search(index, made.q, made.weights, 50, others).value();
+  ASSERT_GT(expected.size(), 10U);
+  ASSERT_TRUE(index.Save(file_, every).ok());
+  for (const uint32_t word : {0x7F7F7F7FU, 0x7FC07FC0U, 0xFF80FF80U, 0x7F807F80U}) {
+    std::string bytes = BytesOf(file_);
+    const size_t page =
+        bytes.size() - 4 - size_t{43} * 16 / 2 * 32 * 4;  // page 7: 16 dimensions, two a word, 32 tokens
+    for (size_t at = 0; at < size_t{16} / 2 * 32 * 4; at += 4)
+      std::memcpy(bytes.data() + page + at, &word, sizeof word);
+    WriteBytes(file_, bytes);
+    const auto loaded = LoadHeads(file_, made.heads, made.dim, every);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    std::vector<Hit> hits = Search(*loaded, made.q, made.weights, 50, made.filter).value();
+    std::erase_if(hits, [](const Hit& hit) { return hit.page == 7; });
+    ASSERT_EQ(hits.size(), expected.size());
+    for (size_t at = 0; at < hits.size(); ++at) {
+      EXPECT_EQ(hits[at].page, expected[at].page);
+      EXPECT_NEAR(hits[at].score, expected[at].score, 1e-5F);
+    }
+  }
 }
 
 // A file may give keys that are no numbers, or that are longer than it says. A search finds what it can.

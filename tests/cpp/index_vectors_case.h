@@ -106,6 +106,12 @@ inline void Checksum(std::string& bytes) {
   std::memcpy(bytes.data() + body, &crc, sizeof crc);
 }
 
+// Put the checksum of the bytes before `at` there: of what says how the rest of a file lies.
+inline void ChecksumSoFar(std::string& bytes, size_t at) {
+  const uint32_t crc = Crc32c(std::as_bytes(std::span(bytes)).first(at));
+  std::memcpy(bytes.data() + at, &crc, sizeof crc);
+}
+
 // `load` refuses the file with a bit changed, or cut short, at every `step` bytes; and without the file.
 template <class Load>
 void ExpectDamageIsCorrupt(const std::filesystem::path& file, size_t step, const Load& load) {

@@ -31,6 +31,15 @@ class IndexSegmentsTest : public testing::Test {
     ASSERT_TRUE(memory_->index().SetRetrievalHeads(kHeads).ok());
   }
 
+  // Begin again, with a memory without blocks.
+  void Restart() {
+    memory_.reset();
+    std::filesystem::remove_all(folder_.path());
+    blocks_.clear();
+    end_ = 0;
+    Reopen(true);
+  }
+
   void Add(int count, int64_t tokens = 9) {
     for (int i = 0; i < count; ++i) {
       Block block = RandomBlock(random_, 0, end_, tokens, "book");
@@ -91,6 +100,30 @@ class IndexSegmentsTest : public testing::Test {
     std::filesystem::remove_all(IndexFolder());
     std::filesystem::create_directory(IndexFolder());
     for (const auto& [name, bytes] : files) PutBytes(IndexFolder() / name, bytes);
+  }
+
+  // Open the memory with these files of its index, and a bit of the last keys of one of them changed.
+  void OpenWithDamaged(const Files& files, const std::string& name) {
+    ASSERT_TRUE(memory_->upkeep().Flush().ok());
+    memory_ = nullptr;
+    Put(files);
+    std::string bytes = files.at(name);
+    char& last = bytes[ListBegin(bytes) - sizeof(uint32_t) - 1 - size_t{32} * 4 * 4];
+    last = static_cast<char>(last ^ 1);
+    PutBytes(IndexFolder() / name, bytes);
+    Reopen();
+    EXPECT_TRUE(memory_->index().TakeMessages().empty()) << "no key is read yet";
+  }
+  // Expect files without damage, whose keys are those of the payload.
+  void ExpectWhole() {
+    EXPECT_EQ(memory_->upkeep().Verify(false)->damage.size(), 0U);
+    Reopen();
+    EXPECT_TRUE(memory_->index().TakeMessages().empty());
+    const std::vector<SearchResult> opened = Answers();
+    std::filesystem::remove_all(IndexFolder());
+    Reopen();
+    ExpectAll(Answers(), opened);
+    Save();
   }
 
   const TemporaryFolder folder_;
@@ -161,8 +194,10 @@ TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
   for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical.61-80"}) {
     SCOPED_TRACE(name);
     Put(good);
+    // What says how the rest lies; of the words, anything.
+    const bool is_of_heads = std::string(name).starts_with("heads");
     std::string bytes = good.at(name);
-    bytes[bytes.size() / 3] ^= 1;
+    bytes[is_of_heads ? 80 : bytes.size() / 3] ^= 1;
     PutBytes(IndexFolder() / name, bytes);
     ExpectTheSameWhenOpened(1);
     Save();
@@ -178,6 +213,79 @@ TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
   ExpectTheSameWhenOpened();
   Save();
   EXPECT_EQ(FilesNow(), now) << "nothing is new";
+}
+
+// Keys are not read when a memory is opened. Damage in them is found by a verify, and mended by its repair.
+TEST_F(IndexSegmentsTest, AVerifyFindsDamagedKeys) {
+  AddThreeSegments();
+  const Files good = FilesNow();
+  for (const char* const name : {"heads", "heads.61-80", "heads.81-85"}) {
+    SCOPED_TRACE(name);
+    OpenWithDamaged(good, name);
+    const auto report = memory_->upkeep().Verify(false);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_EQ(report->damage.size(), 1U);
+    EXPECT_EQ(report->damage[0].block, 0);
+    const std::string named = "index " + std::string(name) + ":";
+    EXPECT_NE(report->damage[0].what.find(named), std::string::npos) << report->damage[0].what;
+    EXPECT_EQ(Memory::Open(folder_.path(), true).value()->upkeep().Verify(false)->damage.size(), 1U);
+    const auto repaired = memory_->upkeep().Verify(true);
+    ASSERT_TRUE(repaired.ok()) << repaired.status().ToString();
+    EXPECT_EQ(repaired->damage.size(), 1U);
+    EXPECT_TRUE(repaired->dropped.empty());
+    Save();
+    ExpectWhole();
+  }
+}
+
+// Whatever writes pages of a file again looks at all of it first.
+TEST_F(IndexSegmentsTest, DamagedKeysAreNotCarriedOn) {
+  for (const char* const name : {"heads", "heads.61-80", "heads.81-85"}) {
+    for (const bool is_merge : {true, false}) {
+      SCOPED_TRACE(name);
+      Restart();
+      AddThreeSegments();
+      OpenWithDamaged(FilesNow(), name);
+      if (is_merge) {
+        Add(60);  // so many that the save merges all
+        Save();
+        EXPECT_EQ(memory_->index().TakeMessages().size(), 1U);
+        EXPECT_EQ(Names(), (std::set<std::string>{"heads", "lexical"}));
+      } else {
+        const std::string of = name;
+        Forget(of == "heads" ? 7 : of == "heads.61-80" ? 66 : 83);
+        ASSERT_TRUE(memory_->upkeep().Compact().ok());
+        Save();
+      }
+      ExpectWhole();
+    }
+  }
+}
+
+// The writer forgets a block and saves, and a reader that has not heard of it makes a part then.
+TEST_F(IndexSegmentsTest, AReaderOfAnOlderTableFindsNoFault) {
+  AddThreeSegments();
+  ASSERT_TRUE(memory_->upkeep().Flush().ok());
+  const auto reader = Memory::Open(folder_.path(), true).value();
+  Forget(70);
+  Save();
+  Forget(3);
+  Add(4);
+  Save();
+  ASSERT_TRUE(memory_->upkeep().Flush().ok());
+  // What it would be blamed for is the payload: none of it is read.
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "segments")) {
+    PutBytes(entry.path(), std::string(std::filesystem::file_size(entry.path()), 'x'));
+  }
+  ASSERT_TRUE(reader->index().SetRetrievalHeads(kHeads).ok());
+  EXPECT_EQ(reader->index().TakeMessages(), std::vector<std::string>());
+  for (const Block& block : blocks_) {
+    if (block.id > 85) continue;
+    SearchRequest request = QuestionFor(block, block.span.size() - 1, 3).Request();
+    request.kinds = {IndexPart::kHeads};
+    const SearchResult found = reader->search().Find(request).value();
+    ASSERT_FALSE(found.groups.empty()) << block.id;
+  }
 }
 
 // A compaction without the parts removes a file that has a forgotten block; those behind it stay for a while.

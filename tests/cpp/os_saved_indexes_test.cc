@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base_held_reader.h"
@@ -22,6 +24,14 @@ namespace {
 const char* g_other_heads = nullptr;
 int g_at_opening = 0;
 
+// A merge: when `of` is about to be opened, `becomes` takes its place under the name of both.
+struct Merge {
+  std::string of;
+  std::filesystem::path from;
+  std::filesystem::path becomes;
+};
+const Merge* g_merge = nullptr;
+
 }  // namespace
 
 static bool PutsAnother(const everlong::OpenedBeneath& opened) {
@@ -29,6 +39,11 @@ static bool PutsAnother(const everlong::OpenedBeneath& opened) {
   if (g_other_heads != nullptr && std::string_view(opened.name) == "index/heads" && --g_at_opening == 0) {
     std::filesystem::rename(g_other_heads, opened.path());
     g_other_heads = nullptr;
+  }
+  if (g_merge != nullptr && opened.name == g_merge->of) {
+    const Merge& merge = *std::exchange(g_merge, nullptr);
+    std::filesystem::rename(merge.from, merge.becomes);
+    std::filesystem::remove(opened.path());
   }
   return false;
 }
@@ -118,6 +133,41 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsReadAnew) {
     EXPECT_EQ(reader->index().TakeMessages(), std::vector<std::string>()) << opening;
     ExpectSame(search(*reader), expected);
   }
+}
+
+// The writer merges a file behind the first after a reader has listed them.
+TEST(OsSavedIndexesTest, AFileThatIsMergedWhileTheyAreReadIsReadInItsNewPlace) {
+  const TemporaryFolder folder;
+  const std::filesystem::path index = folder.path() / "index";
+  std::vector<Block> blocks;
+  {
+    std::mt19937_64 random(kSeed);
+    const auto memory = Memory::Create(folder.path(), TestManifest()).value();
+    ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
+    int64_t end = 0;
+    for (const int count : {30, 4, 3}) {
+      for (int i = 0; i < count; ++i, end += 9) {
+        blocks.push_back(RandomBlock(random, 0, end, 9, "book"));
+        blocks.back().id = Append(*memory, blocks.back()).value();
+      }
+      ASSERT_TRUE(memory->index().Save().ok());
+      if (count == 4) std::filesystem::copy_file(index / "heads.31-34", folder.path() / "before");
+    }
+  }
+  std::filesystem::rename(index / "heads.31-37", folder.path() / "merged");
+  std::filesystem::rename(folder.path() / "before", index / "heads.31-34");
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "segments")) {
+    PutBytes(entry.path(), std::string(std::filesystem::file_size(entry.path()), 'x'));  // no payload is read
+  }
+  const Merge merge{"index/heads.31-34", folder.path() / "merged", index / "heads.31-37"};
+  g_merge = &merge;
+  const auto reader = Memory::Open(folder.path(), true).value();
+  ASSERT_TRUE(reader->index().SetRetrievalHeads(kHeads).ok());
+  EXPECT_EQ(g_merge, nullptr);
+  EXPECT_EQ(reader->index().TakeMessages(), std::vector<std::string>());
+  SearchRequest request = QuestionFor(blocks.back(), 8, 3).Request();
+  request.kinds = {IndexPart::kHeads};
+  EXPECT_FALSE(reader->search().Find(request)->groups.empty());
 }
 
 // As releases wrote it that had the list in a file of its own. It does not say which token ids its blocks had, so that

@@ -17,6 +17,7 @@ KV_HEADS, DIM, PAGE, BLOCK, LAYERS = 2, 8, 64, 160, 2
 HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]
 VECTOR = 12
 KINDS = ("heads", "lexical", "mean_pool", "hnsw", "embedding")
+MAPPED = ("heads",)  # its keys are checked by `verify`, and before they are written again
 
 
 def new_memory(folder: Path) -> everlong.Memory:
@@ -136,7 +137,9 @@ def test_what_is_damaged_is_made_anew_with_a_message(
     if damage == "deleted":
         file.write_bytes(data[begin:] if part == "index" else data[:begin])
     elif damage == "flipped":
-        at = begin // 2 if part == "index" else (begin + len(data)) // 2
+        # Of what is mapped, the line that names the kind: an open reads no keys and vectors.
+        of_index = 9 if kind in MAPPED else begin // 2
+        at = of_index if part == "index" else (begin + len(data)) // 2
         file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
     else:
         left = begin * 2 // 3 if part == "index" else (begin + len(data)) // 2
@@ -161,9 +164,11 @@ def test_every_flipped_byte_is_seen_or_harmless(folder: Path, tmp_path: Path) ->
         for at in rng.integers(0, len(data), 6):
             file.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.integers(8))]) + data[at + 1 :])
             with everlong.Memory.open(folder, read_only=True) as memory:
-                index(memory)
-                assert all_hits(memory) == expected, (file.name, at)
-                assert len(memory.core.index.take_messages()) == 1
+                index(memory)  # what is not mapped is checked now
+                assert file.name in MAPPED or all_hits(memory) == expected, (file.name, at)
+                (damage,) = memory.verify().damage
+                assert f"saved index {file.name}:" in damage.what
+                assert file.name in MAPPED or len(memory.core.index.take_messages()) == 1
         file.write_bytes(data)
 
 

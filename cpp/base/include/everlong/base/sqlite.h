@@ -114,6 +114,8 @@ class Database {
     EVERLONG_ASSIGN_OR_RETURN(Query query, Prepare(sql));
     return query.Bind(values...).Run();
   }
+  // Return how many rows the last INSERT, UPDATE or DELETE that ended has changed.
+  [[nodiscard]] int64_t Changes() const { return sqlite3_changes(connection_.get()); }
   // Bound the pages of the file that stay in RAM. A database in RAM has all of its pages there.
   Status SetCacheBytes(int64_t bytes);
   // Return the RAM that the pages take now.

@@ -37,6 +37,9 @@ struct Appendix {
 // Read and check the appendix; none when the file has none. kNotFound, kIoError, kCorrupt.
 Result<std::optional<Appendix>> ReadAppendix(const FilePath& file);
 
+// Read all of a saved index and its appendix, and check them against their checksums. kNotFound, kIoError, kCorrupt.
+Status CheckIndexFile(const FilePath& file);
+
 // Where an index is saved, and what goes behind it in the same file.
 struct IndexFile {
   template <std::convertible_to<FilePath> Path>
@@ -74,6 +77,8 @@ class IndexFileWriter {
   }
   // Write zeros up to the next multiple of `bytes` from the beginning of the file.
   void Align(int64_t bytes);
+  // Write the CRC-32C of all that was written so far, for IndexFileReader::CheckSoFar.
+  void WriteChecksumSoFar() { WriteValue(uint32_t{crc_}); }
   Status Commit();
 
  private:
@@ -88,12 +93,31 @@ class IndexFileWriter {
   Status status_;
 };
 
-// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix. The file is
-// mapped (base/file_mapping.h), so what is large need not be copied. One thread uses it.
+// A saved index in the address space of this process. Its bytes may be anything: they are checked when Check is called.
+class MappedIndexFile {
+ public:
+  MappedIndexFile(FilePath name, FileMapping mapping, size_t checked_bytes)
+      : name_(std::move(name)), mapping_(std::move(mapping)), checked_bytes_(checked_bytes) {}
+
+  [[nodiscard]] const FileMapping& mapping() const { return mapping_; }
+  // Read all of the index, and return kCorrupt unless it matches its checksum.
+  [[nodiscard]] Status Check() const;
+
+ private:
+  FilePath name_;
+  FileMapping mapping_;
+  size_t checked_bytes_;  // of the index, in front of its checksum
+};
+
+// The bytes of a saved index. It knows nothing of an appendix. The file is mapped (base/file_mapping.h), so what is
+// large need not be copied. One thread uses it.
 class IndexFileReader {
  public:
-  // kNotFound, kIoError; kCorrupt when magic or checksum are not right.
+  // Check all before anything is taken. kNotFound, kIoError; kCorrupt when magic or checksum are not right.
   static Result<IndexFileReader> Open(const FilePath& file, std::string_view magic);
+  // Do the same without a look at what is not taken. The caller takes what says how the rest lies, and calls
+  // CheckSoFar before it uses that. Any bytes of the rest are safe to use; MappedIndexFile::Check reads all of them.
+  static Result<IndexFileReader> OpenUnchecked(const FilePath& file, std::string_view magic);
   // The same of an appendix of `file`, which outlives it and was checked.
   static Result<IndexFileReader> OfAppendix(const FilePath& file, const Appendix& appendix, std::string_view magic);
 
@@ -107,6 +131,8 @@ class IndexFileReader {
   Status ReadValue(T& value) {
     return ReadAll(std::span<T>(&value, 1));
   }
+  // Take a checksum of IndexFileWriter::WriteChecksumSoFar; kCorrupt unless all bytes before it match.
+  Status CheckSoFar();
   // Skip to the next multiple of `bytes` from the beginning of the file, as IndexFileWriter::Align; kCorrupt.
   Status Align(int64_t bytes);
   // Return the next `count` values where they are mapped, not of an appendix; kCorrupt. They begin at an address that
@@ -115,13 +141,13 @@ class IndexFileReader {
   Result<std::span<const T>> ReadMapped(size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (count > left() / sizeof(T)) return Truncated();
-    const std::byte* const values = mapping_.bytes().data() + at_;
+    const std::byte* const values = bytes_.data() + at_;
     EVERLONG_CHECK(reinterpret_cast<uintptr_t>(values) % alignof(T) == 0);
     at_ += static_cast<int64_t>(count * sizeof(T));
     return std::span(reinterpret_cast<const T*>(values), count);
   }
   // Return the mapping itself. Nothing is read after that.
-  [[nodiscard]] FileMapping TakeMapping() { return std::move(mapping_); }
+  [[nodiscard]] MappedIndexFile TakeMapping() { return {name_, std::move(mapping_), bytes_.size()}; }
   [[nodiscard]] size_t left() const { return static_cast<size_t>(std::ssize(bytes_) - at_); }
   [[nodiscard]] Status Truncated() const;
   // Return kCorrupt that names the file.
@@ -129,6 +155,7 @@ class IndexFileReader {
 
  private:
   explicit IndexFileReader(FilePath name) : name_(std::move(name)) {}
+  static Result<IndexFileReader> Map(const FilePath& file, size_t least_bytes);
   Status Take(std::span<std::byte> out);
   Status TakeMagic(std::string_view magic);
 

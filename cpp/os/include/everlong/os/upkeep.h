@@ -29,6 +29,7 @@ class Upkeep {
   // Keep the tables of a transform with the memory. Return the name of their codec, for Recode; the attribute
   // "transform" says it, too. kCorrupt for bytes that are no tables; kModelMismatch for those of another model.
   Result<std::string> PutTransform(std::span<const std::byte> file);
+  // MemoryStore::Verify, and the saved indexes. `repair` removes what is damaged of these, and makes it anew.
   Result<store::VerifyReport> Verify(bool repair);
   // For a memory that is open for reading: bring the index to what the catalog has by now, where another process forgot
   // blocks that the index has. It is loaded again then. A writer's index always knows.

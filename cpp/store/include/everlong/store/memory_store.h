@@ -242,7 +242,7 @@ class MemoryStore {
   // holds.
   [[nodiscard]] Result<int64_t> Forgettings() const;
   [[nodiscard]] Manifest manifest() const;
-  [[nodiscard]] Result<StoreStats> Stats() const;
+  [[nodiscard]] Result<StoreStats> Stats() const;  // the first call counts; for a reader, each first one after a commit
   [[nodiscard]] std::optional<FilePath> folder() const;
   [[nodiscard]] bool read_only() const;
   // kReadOnly, or kIoError when the folder was removed or replaced since it was opened: nothing is written then.
