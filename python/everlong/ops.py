@@ -326,22 +326,22 @@ class _BlockProduct(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None
     ) -> torch.Tensor:
         ctx.save_for_backward(blocks)
-        ctx.format, ctx.dtype, ctx.bias_dtype = format, x.dtype, None if bias is None else bias.dtype
+        ctx.format, ctx.columns, ctx.dtype = format, x.shape[-1], x.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
         out: torch.Tensor = torch.ops.everlong.block_linear(x, blocks, format, bias)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, None, None, torch.Tensor | None]:
         (blocks,), grad = ctx.saved_tensors, grads[0].float()
-        of_x = _times_decoded(grad, blocks, ctx.format).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        of_x = _times_decoded(grad, blocks, ctx.format, ctx.columns) if ctx.needs_input_grad[0] else None
         of_bias = grad.reshape(-1, grad.shape[-1]).sum(0).to(ctx.bias_dtype) if ctx.needs_input_grad[3] else None
-        return of_x, None, None, of_bias
+        return None if of_x is None else of_x.to(ctx.dtype), None, None, of_bias
 
 
-def _times_decoded(y: torch.Tensor, blocks: torch.Tensor, format: int) -> torch.Tensor:
+def _times_decoded(y: torch.Tensor, blocks: torch.Tensor, format: int, columns: int) -> torch.Tensor:
     """Return y [..., N] float32 times a matrix [N, K] in blocks, which is decoded some rows at a time: [..., K]."""
-    elements, size = _core.block_shape(format)
-    total = y.new_zeros([*y.shape[:-1], blocks.shape[1] // size * elements])
+    total = y.new_zeros([*y.shape[:-1], columns])
     for first in range(0, blocks.shape[0], _ROWS_AT_ONCE):
         ids = torch.arange(first, min(first + _ROWS_AT_ONCE, blocks.shape[0]))
         total += y[..., first : first + _ROWS_AT_ONCE] @ block_rows(blocks, ids, format, torch.float32)
