@@ -21,9 +21,9 @@ from support.gguf_files import HALVES, write_gguf
 from support.settings import TINY_MEMORY, changed
 
 WORDS = ("the", "thing", "river", "stone", "maple", "thin", "lantern", "harbor", "winter", "in", "other", "café")
-QUESTIONS = ["which river?", "the thin maple", "a lantern in winter", "what stone?", "the other harbor"]
+QUESTIONS = ["which river?", "the thin maple", "a lantern in winter"]
 # What coding in 8 bits may do to these models: to a log-probability, and to a vector as a share of its length.
-NATS, SHARE = 0.25, 0.06
+NATS, SHARE = 0.15, 0.04
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ def both_models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return Both(blocks, unpacked, tokenizer)
 
 
-def text(seed: int, words: int = 160) -> str:
+def text(seed: int, words: int = 110) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, words))
 
 
@@ -81,10 +81,10 @@ def test_a_memory_predicts_as_that_of_the_unpacked_model(both: Both) -> None:
     found = []
     for model in (both.blocks, both.unpacked):
         with opened(model, both.tokenizer) as mm:
-            assert mm.read(text(1)).tokens > 600, "more than the frame keeps"
+            assert mm.read(text(1)).tokens > 400, "more than the frame keeps"
             found.append(nll(mm))
     assert (found[0] - found[1]).abs().max() < NATS
-    assert (found[0] - found[1]).abs().mean() < NATS / 10
+    assert (found[0] - found[1]).abs().mean() < NATS / 5
 
 
 def test_a_saved_memory_and_its_fork_go_on_with_either_model(both: Both, tmp_path: pathlib.Path) -> None:
@@ -93,9 +93,9 @@ def test_a_saved_memory_and_its_fork_go_on_with_either_model(both: Both, tmp_pat
         expected = nll(mm)
         mm.memory.fork(tmp_path / "fork").close()
     for name in ("memory", "fork"):
-        for model, bound in ((both.blocks, NATS), (both.unpacked, NATS), (both.blocks, NATS)):
+        for model in (both.blocks, both.unpacked):
             with opened(model, both.tokenizer, tmp_path / name) as mm:
-                assert (nll(mm) - expected).abs().max() < bound
+                assert (nll(mm) - expected).abs().max() < NATS
     with opened(both.blocks, both.tokenizer, tmp_path / "fork") as mm:
         mm.read(text(2))
     with opened(both.blocks, both.tokenizer, tmp_path / "memory") as mm:
@@ -104,14 +104,14 @@ def test_a_saved_memory_and_its_fork_go_on_with_either_model(both: Both, tmp_pat
 
 def test_questions_at_once_are_answered_as_one_after_another(both: Both) -> None:
     answers = []
-    for at_once in (1, 4):
+    for at_once in (1, 3):
         with opened(both.blocks, both.tokenizer, at_once=at_once) as mm:
             mm.read(text(1))
             answers.append(mm.answer_many(QUESTIONS, max_new_tokens=6, eos_token_id=-1))
     assert [one.token_ids for one in answers[0]] == [one.token_ids for one in answers[1]]
     assert {one.tokens for one in answers[0]} == {6}
     assert any(one.recalled for one in answers[0])
-    with opened(both.unpacked, both.tokenizer, at_once=4) as mm:
+    with opened(both.unpacked, both.tokenizer, at_once=3) as mm:
         mm.read(text(1))
         other = mm.answer_many(QUESTIONS, max_new_tokens=6, eos_token_id=-1)
     assert [one.recalled for one in other] == [one.recalled for one in answers[0]]
