@@ -20,6 +20,7 @@ _FLOATS = {6, 12}
 _LARGEST = 2**31 - 1  # of a number of the metadata: a C int
 _MOST_LAYERS = 1024
 _LONGEST_TOKEN = 1024  # in bytes; merges that a file lacks are found in the square of it
+_MERGES_A_TOKEN = 8  # Llama 3 has 2.2
 # What an architecture has under its own name. Arrays have a number for each layer.
 _COUNTS = ("block_count", "context_length", "embedding_length", "rope.dimension_count", "vocab_size")
 _COUNTS_OR_ARRAYS = ("feed_forward_length", "attention.head_count", "attention.head_count_kv")
@@ -63,7 +64,7 @@ def require_sound(reader: GgufReader) -> None:
 def require_sizes(reader: GgufReader, config: Any) -> None:
     """Raise ModelFileError where the config names more than the file has tensors for: it is made before they are."""
     layers = {tensor.name.split(".")[1] for tensor in reader.tensors if tensor.name.startswith("blk.")}
-    largest = max((size for tensor in reader.tensors for size in tensor.sizes), default=0)
+    largest = _largest_size(reader)
     text = config.get_text_config()
     named = ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "head_dim", "num_attention_heads")
     experts = (name for name in text.to_dict() if name.startswith("num_") and "expert" in name)
@@ -73,14 +74,18 @@ def require_sizes(reader: GgufReader, config: Any) -> None:
         least = 1 if name in named else least
         if isinstance(value, int) and not least <= value <= most:
             raise reader.refusal(f"it says {name} {value}; by its tensors it is at most {most}")
-    said = reader.value(f"{reader.architecture}.block_count")
-    if isinstance(said, int):
+    count = reader.value(f"{reader.architecture}.block_count")
+    if isinstance(count, int):
         for name in layers:
-            if name.isdecimal() and int(name) >= said:
-                raise reader.refusal(f"it has tensors of layer {name}, and says it has {said} layers")
+            if name.isdecimal() and int(name) >= count:
+                raise reader.refusal(f"it has tensors of layer {name}, and says it has {count} layers")
     tokens, rows = reader.entries.get("tokenizer.ggml.tokens"), getattr(text, "vocab_size", None)
     if tokens is not None and isinstance(rows, int) and len(tokens.values) > rows:
         raise reader.refusal(f"it has {len(tokens.values)} tokens, and embeddings of {rows}")
+
+
+def _largest_size(reader: GgufReader) -> int:
+    return max((size for tensor in reader.tensors for size in tensor.sizes), default=0)
 
 
 def require_all(reader: GgufReader, missing: Iterable[str]) -> None:
@@ -121,6 +126,8 @@ def _require_tokenizer(reader: GgufReader) -> None:
     tokens = reader.entries.get(of + "tokens")
     if tokens is None or not tokens.is_array or tokens.type != TEXT or not tokens.values:
         raise reader.refusal(f"its {of}tokens is no array of texts")
+    if len(tokens.values) > (largest := _largest_size(reader)):
+        raise reader.refusal(f"it has {len(tokens.values)} tokens, and no tensor with more than {largest} rows")
     if (longest := max(map(len, tokens.values))) > _LONGEST_TOKEN:
         raise reader.refusal(f"it has a token of {longest} bytes, expected at most {_LONGEST_TOKEN}")
     for name, types in (("scores", _FLOATS), ("token_type", _INTEGERS)):
@@ -135,6 +142,8 @@ def _require_tokenizer(reader: GgufReader) -> None:
     if merges is not None:
         if not merges.is_array or merges.type != TEXT:
             raise reader.refusal(f"its {of}merges is no array of texts")
+        if len(merges.values) > _MERGES_A_TOKEN * len(tokens.values):
+            raise reader.refusal(f"it has {len(merges.values)} merges for {len(tokens.values)} tokens")
         for merge in merges.values:
             if len(merge.split(b" ")) != 2 or merge.startswith(b" ") or merge.endswith(b" "):
                 raise reader.refusal(f"its {of}merges has {merge[:40]!r}, expected two texts with a space between them")

@@ -229,7 +229,8 @@ def test_arrays_of_the_tokenizer_fit_each_other(file: pathlib.Path, sound: Parts
     cases: list[tuple[str, int, Any, str]] = [
         ("tokens", TEXT, [], "tokens is no array of texts"),
         ("tokens", 4, [1] * len(tokens), "tokens is no array of texts"),
-        ("tokens", TEXT, [*tokens, b"more"], "token_type is no array of a number for each of 262 tokens"),
+        ("tokens", TEXT, [*tokens, b"more"], "262 tokens, and no tensor with more than 261 rows"),
+        ("tokens", TEXT, tokens[:-1], "token_type is no array of a number for each of 260 tokens"),
         ("tokens", TEXT, [*tokens[:-1], b"\xff"], "no UTF-8"),
         ("tokens", TEXT, [*tokens[:-1], b"x" * 1025], "a token of 1025 bytes"),
         ("token_type", 5, kinds[:-1], "token_type is no array"),
@@ -239,6 +240,7 @@ def test_arrays_of_the_tokenizer_fit_each_other(file: pathlib.Path, sound: Parts
         ("merges", TEXT, [b"th"], "merges has b'th'"),
         ("merges", TEXT, [b"t h e"], "merges has b't h e'"),
         ("merges", TEXT, [b" t"], "merges has b' t'"),
+        ("merges", TEXT, [b"t h"] * (8 * len(tokens) + 1), "2089 merges for 261 tokens"),
         ("merges", 4, [1], "merges is no array of texts"),
         ("merges", TEXT, [b"zz yy"], "transformers makes no model of it"),
     ]
