@@ -23,7 +23,7 @@ class Entry:
     key: str
     type: int
     is_array: bool
-    values: Sequence[Any]  # numbers, or texts as bytes
+    values: Sequence[Any] = dataclasses.field(repr=False)  # numbers, or texts as bytes
 
 
 @dataclasses.dataclass

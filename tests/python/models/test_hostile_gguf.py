@@ -60,7 +60,7 @@ def changed_entries(draw: Any, sound: list[Entry]) -> list[Entry]:
     if how == "architecture":
         name = draw(st.sampled_from(ARCHITECTURES))
         return [
-            Entry(one.key, one.type, one.is_array, [name.encode()])
+            Entry(one.key, TEXT, False, [name.encode()])
             if one.key == "general.architecture"
             else Entry(one.key.replace("llama.", f"{name}."), one.type, one.is_array, one.values)
             for one in made
