@@ -40,8 +40,8 @@ struct GgufFile {
   int64_t data_offset = 0;  // where the tensors begin: all before is metadata
 };
 
-// Read a file. kNotFound, kIoError, or kCorrupt with the path and what is wrong: such as a key or a tensor that is there
-// twice, tensors that overlap, an alignment that is no power of two, and a path that is no file. Thread-safe.
+// Read a file. kNotFound, kIoError, or kCorrupt with the path and what is wrong: such as a key or a tensor that is
+// there twice, tensors that overlap, an alignment that is no power of two, and a path that is no file. Thread-safe.
 Result<GgufFile> ReadGguf(const FilePath& path);
 
 }  // namespace everlong::weights
