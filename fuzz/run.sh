@@ -17,4 +17,4 @@ fuzz() {
 }
 export -f fuzz
 
-printf '%s\n' folder manifest record import index transform | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'
+printf '%s\n' folder manifest record import index transform gguf | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'

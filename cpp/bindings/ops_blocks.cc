@@ -23,7 +23,7 @@ weights::BlockMatrix MatrixOf(std::string_view op, const Tensor& blocks, int64_t
   ThrowIfError(op, weights::RowBytes(of, 0).status());
   const weights::BlockShape shape = weights::ShapeOf(of);
   const bool fits = blocks.is_cpu() && blocks.scalar_type() == ScalarType::Byte && blocks.dim() == 2 &&
-                    blocks.is_contiguous() && blocks.size(1) % shape.bytes == 0;
+                    blocks.is_contiguous() && blocks.size(1) > 0 && blocks.size(1) % shape.bytes == 0;
   if (!fits) {
     Reject(op, "blocks", Describe(blocks),
            "contiguous uint8 [N, bytes] on the CPU, rows of whole blocks of " + std::to_string(shape.bytes) + " bytes");
@@ -74,13 +74,10 @@ Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const 
   const std::vector<float> added = bias.has_value() ? BiasOf(kOp, *bias, matrix.rows) : std::vector<float>();
   const Tensor rows = torch::stable::contiguous(x);
   std::vector<int64_t> shape;
-  int64_t count = 1;
-  for (int64_t d = 0; d + 1 < x.dim(); ++d) {
-    shape.push_back(x.size(d));
-    count *= x.size(d);
-  }
+  for (int64_t d = 0; d + 1 < x.dim(); ++d) shape.push_back(x.size(d));
   shape.push_back(matrix.rows);
   Tensor out = NewTensor(x, shape, x.scalar_type());
+  const int64_t count = x.numel() / matrix.columns;
   weights::Multiply(matrix, {rows.const_data_ptr(), dtype, count}, added, {out.mutable_data_ptr(), dtype});
   return out;
 }

@@ -1,13 +1,16 @@
 #include "everlong/weights/gguf_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -19,10 +22,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);  // as the files are
 
-constexpr int64_t kMostMetadata = int64_t{1} << 30;
+// What metadata may have. The largest vocabularies (262,144 tokens with merges) take 15 MB and 1.3 million values.
+constexpr int64_t kMostMetadata = int64_t{64} << 20;
+constexpr uint64_t kMostValues = uint64_t{1} << 22;  // of all arrays together
+constexpr uint64_t kMostEntries = uint64_t{1} << 16;
+constexpr uint64_t kMostTensors = uint64_t{1} << 16;
+constexpr size_t kMostNameBytes = 65535;
+
 constexpr int64_t kMostDimensions = 4;
-constexpr int64_t kMostAlignment = int64_t{1} << 20;
-constexpr int64_t kDefaultAlignment = 32;
+constexpr uint32_t kMostAlignment = uint32_t{1} << 20;
+constexpr uint32_t kDefaultAlignment = 32;
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 constexpr char kMagic[4] = {'G', 'G', 'U', 'F'};
 
@@ -102,6 +111,13 @@ class Reader {
 
   [[nodiscard]] int64_t position() const { return position_; }
 
+  // Count values of arrays. Each costs several times its bytes once it is read.
+  [[nodiscard]] Status Take(uint64_t values) {
+    if (values > values_left_) return Corrupt("its metadata has more than " + std::to_string(kMostValues) + " values");
+    values_left_ -= values;
+    return OkStatus();
+  }
+
   [[nodiscard]] Status Corrupt(const std::string& what) const {
     return CorruptError("'" + path_.string() + "' is no whole GGUF file: " + what);
   }
@@ -109,6 +125,7 @@ class Reader {
   // Require that as many things of at least `bytes` each can follow.
   [[nodiscard]] Status RequireRoom(uint64_t count, int64_t bytes, const std::string& what) const {
     if (count <= static_cast<uint64_t>((size_ - position_) / bytes)) return OkStatus();
+    if (size_ == kMostMetadata) return Corrupt("its metadata has more than " + std::to_string(size_) + " bytes");
     return Corrupt("it ends before " + std::to_string(count) + " " + what);
   }
 
@@ -142,6 +159,15 @@ class Reader {
     return text;
   }
 
+  // The name of an entry or of a tensor.
+  Result<std::string> Name() {
+    const int64_t begin = position_;
+    EVERLONG_ASSIGN_OR_RETURN(std::string name, String());
+    if (!name.empty() && name.size() <= kMostNameBytes) return name;
+    return Corrupt("a name at offset " + std::to_string(begin) + " has " + std::to_string(name.size()) +
+                   " bytes, expected 1 to " + std::to_string(kMostNameBytes));
+  }
+
  private:
   Status Fill() {
     buffer_.resize(static_cast<size_t>(std::min(kBufferBytes, size_ - position_)));
@@ -156,6 +182,7 @@ class Reader {
   int64_t size_;  // that may be read
   int64_t position_ = 0;
   int64_t first_ = 0;  // where the buffer's bytes lie in the file
+  uint64_t values_left_ = kMostValues;
   std::vector<std::byte> buffer_;
 };
 
@@ -202,6 +229,7 @@ Result<GgufValues> ValuesOf(Reader& reader, ValueType type, uint64_t count) {
     return reader.Corrupt("its metadata has a value of the type " + std::to_string(static_cast<uint32_t>(type)));
   }
   EVERLONG_RETURN_IF_ERROR(reader.RequireRoom(count, least_bytes, "values of an array"));
+  EVERLONG_RETURN_IF_ERROR(reader.Take(count));
   if (is_text) {
     std::vector<std::string> texts;
     for (uint64_t i = 0; i < count; ++i) {
@@ -228,7 +256,7 @@ Result<GgufValues> ValuesOf(Reader& reader, ValueType type, uint64_t count) {
 
 Result<GgufEntry> EntryOf(Reader& reader) {
   GgufEntry entry;
-  EVERLONG_ASSIGN_OR_RETURN(entry.key, reader.String());
+  EVERLONG_ASSIGN_OR_RETURN(entry.key, reader.Name());
   EVERLONG_ASSIGN_OR_RETURN(auto type, reader.Number<uint32_t>());
   uint64_t count = 1;
   entry.is_array = static_cast<ValueType>(type) == ValueType::kArray;
@@ -244,7 +272,7 @@ Result<GgufEntry> EntryOf(Reader& reader) {
 // Read a tensor's name, shape and format. Its offset is from where the tensors begin.
 Result<GgufTensor> TensorOf(Reader& reader) {
   GgufTensor tensor;
-  EVERLONG_ASSIGN_OR_RETURN(tensor.name, reader.String());
+  EVERLONG_ASSIGN_OR_RETURN(tensor.name, reader.Name());
   EVERLONG_ASSIGN_OR_RETURN(const auto dimensions, reader.Number<uint32_t>());
   if (dimensions < 1 || dimensions > kMostDimensions) {
     return reader.Corrupt("its tensor " + tensor.name + " has " + std::to_string(dimensions) + " dimensions");
@@ -277,39 +305,94 @@ Result<GgufTensor> TensorOf(Reader& reader) {
   return tensor;
 }
 
+// Read the metadata. No key is there twice: which of the two holds would be a matter of the reader.
+Result<std::vector<GgufEntry>> EntriesOf(Reader& reader, uint64_t count) {
+  if (count > kMostEntries) return reader.Corrupt("it has " + std::to_string(count) + " entries of metadata");
+  std::vector<GgufEntry> entries;
+  std::unordered_set<std::string> keys;
+  for (uint64_t i = 0; i < count; ++i) {
+    EVERLONG_ASSIGN_OR_RETURN(GgufEntry entry, EntryOf(reader));
+    if (!keys.insert(entry.key).second) return reader.Corrupt("its metadata has the key " + entry.key + " twice");
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+Result<std::vector<GgufTensor>> TensorsOf(Reader& reader, uint64_t count) {
+  if (count > kMostTensors) return reader.Corrupt("it has " + std::to_string(count) + " tensors");
+  std::vector<GgufTensor> tensors;
+  std::unordered_set<std::string> names;
+  for (uint64_t i = 0; i < count; ++i) {
+    EVERLONG_ASSIGN_OR_RETURN(GgufTensor tensor, TensorOf(reader));
+    if (!names.insert(tensor.name).second) return reader.Corrupt("it has two tensors " + tensor.name);
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
 Result<int64_t> AlignmentOf(const Reader& reader, const std::vector<GgufEntry>& metadata) {
   for (const GgufEntry& entry : metadata) {
     if (entry.key != "general.alignment") continue;
     const auto* numbers = std::get_if<std::vector<int64_t>>(&entry.values);
-    const bool fits =
-        numbers != nullptr && numbers->size() == 1 && numbers->front() >= 1 && numbers->front() <= kMostAlignment;
-    if (!fits) return reader.Corrupt("its general.alignment is no alignment");
+    const bool is_number = static_cast<ValueType>(entry.type) == ValueType::kUint32 && !entry.is_array;
+    if (!is_number || numbers == nullptr || !std::has_single_bit(static_cast<uint32_t>(numbers->front())) ||
+        numbers->front() > kMostAlignment) {
+      return reader.Corrupt("its general.alignment is no power of two of 32 bits, at most " +
+                            std::to_string(kMostAlignment));
+    }
     return numbers->front();
   }
   return kDefaultAlignment;
 }
 
-// Put the tensors' offsets at the beginning of the file, and require that they lie in it.
-Status Place(const Reader& reader, int64_t file_size, int64_t alignment, GgufFile& file) {
-  file.data_offset = (reader.position() + alignment - 1) / alignment * alignment;
-  std::unordered_set<std::string_view> names;
-  for (GgufTensor& tensor : file.tensors) {
-    if (!names.insert(tensor.name).second) return reader.Corrupt("it has two tensors " + tensor.name);
-    const int64_t bytes = std::max<int64_t>(tensor.bytes, 0);
-    const int64_t room = file_size - file.data_offset;
-    if (bytes > room || tensor.offset > room - bytes) {
-      return reader.Corrupt("it ends before its tensor " + tensor.name + ", which begins at " +
-                            std::to_string(tensor.offset) + " of its data and has " + std::to_string(bytes) + " bytes");
-    }
-    tensor.offset += file.data_offset;
+// Require that a tensor lies in the `room` bytes of the tensors, at a multiple of the alignment.
+Status RequireInside(const Reader& reader, const GgufTensor& tensor, int64_t room, int64_t alignment) {
+  const int64_t bytes = std::max<int64_t>(tensor.bytes, 0);
+  if (bytes > room || tensor.offset > room - bytes) {
+    return reader.Corrupt("it ends before its tensor " + tensor.name + ", which begins at " +
+                          std::to_string(tensor.offset) + " of its data and has " + std::to_string(bytes) + " bytes");
+  }
+  if (tensor.offset % alignment == 0) return OkStatus();
+  return reader.Corrupt("its tensor " + tensor.name + " begins at " + std::to_string(tensor.offset) +
+                        " of its data, expected a multiple of " + std::to_string(alignment));
+}
+
+// Require that no two tensors have a byte in common. Of those whose size is unknown only the beginnings count.
+Status RequireApart(const Reader& reader, const std::vector<GgufTensor>& tensors) {
+  std::vector<const GgufTensor*> sorted;
+  for (const GgufTensor& tensor : tensors) sorted.push_back(&tensor);
+  std::ranges::sort(sorted, {}, [](const GgufTensor* tensor) { return tensor->offset; });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    const GgufTensor& before = *sorted[i - 1];
+    if (sorted[i]->offset - before.offset >= std::max<int64_t>(before.bytes, 1)) continue;
+    return reader.Corrupt("its tensors " + before.name + " and " + sorted[i]->name + " overlap");
   }
   return OkStatus();
+}
+
+// Put the tensors' offsets at the beginning of the file, and require that each has its own place in it.
+Status Place(const Reader& reader, int64_t file_size, int64_t alignment, GgufFile& file) {
+  file.data_offset = (reader.position() + alignment - 1) / alignment * alignment;
+  for (GgufTensor& tensor : file.tensors) {
+    EVERLONG_RETURN_IF_ERROR(RequireInside(reader, tensor, file_size - file.data_offset, alignment));
+    tensor.offset += file.data_offset;
+  }
+  return RequireApart(reader, file.tensors);
+}
+
+// Open a file for reading: whatever else has that name is refused, and nobody waits for a pipe's writer.
+Result<UniqueFd> OpenRegular(const FilePath& path) {
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd opened, OpenFile(path, O_RDONLY | O_NONBLOCK, Names::kAny));
+  struct stat status = {};
+  if (::fstat(opened.get(), &status) != 0) return ErrnoError("cannot look at", path, errno);
+  if (!S_ISREG(status.st_mode)) return CorruptError("'" + path.string() + "' is no file");
+  return opened;
 }
 
 }  // namespace
 
 Result<GgufFile> ReadGguf(const FilePath& path) {
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd opened, OpenFile(path, O_RDONLY, Names::kAny));
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd opened, OpenRegular(path));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, path));
   Reader reader(std::move(opened), path, size);
   char magic[sizeof(kMagic)];
@@ -322,14 +405,8 @@ Result<GgufFile> ReadGguf(const FilePath& path) {
   EVERLONG_ASSIGN_OR_RETURN(const auto tensors, reader.Number<uint64_t>());
   EVERLONG_ASSIGN_OR_RETURN(const auto entries, reader.Number<uint64_t>());
   GgufFile file;
-  for (uint64_t i = 0; i < entries; ++i) {
-    EVERLONG_ASSIGN_OR_RETURN(GgufEntry entry, EntryOf(reader));
-    file.metadata.push_back(std::move(entry));
-  }
-  for (uint64_t i = 0; i < tensors; ++i) {
-    EVERLONG_ASSIGN_OR_RETURN(GgufTensor tensor, TensorOf(reader));
-    file.tensors.push_back(std::move(tensor));
-  }
+  EVERLONG_ASSIGN_OR_RETURN(file.metadata, EntriesOf(reader, entries));
+  EVERLONG_ASSIGN_OR_RETURN(file.tensors, TensorsOf(reader, tensors));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t alignment, AlignmentOf(reader, file.metadata));
   EVERLONG_RETURN_IF_ERROR(Place(reader, size, alignment, file));
   return file;

@@ -14,14 +14,14 @@ same functions of one element, but its fp64 cos and sin may differ in the last b
 
 A wrong argument raises RuntimeError, which names it, its value and what was expected. Lack of memory raises
 torch.OutOfMemoryError. The ops run on torch's threads or the current stream and release the GIL. Two calls may run at
-once on different tensors. They have no gradient.
+once on different tensors. They have no gradient, but for `block_linear`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.library import register_fake
@@ -297,7 +297,13 @@ def block_linear(x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch
     The matrix is blocks, uint8 [N, bytes of a row], as GGUF files have them in `format`, GGUF's number for Q4_0, Q4_1,
     Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K. x is coded in 8 bits, 32 numbers to a scale; sums are fp32. A row's result
     does not depend on the other rows of the call. bias [N] is of the dtype of x, or float32. On the CPU alone.
+
+    x and bias have gradients, those of a product with the matrix decoded to float32. Blocks are bytes and have none:
+    torch refuses `requires_grad` for them.
     """
+    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+        differentiable: torch.Tensor = _BlockProduct.apply(x, blocks, format, bias)  # type: ignore[no-untyped-call]
+        return differentiable
     out: torch.Tensor = torch.ops.everlong.block_linear(x, blocks, format, bias)
     return out
 
@@ -307,6 +313,39 @@ def block_rows(blocks: torch.Tensor, ids: torch.Tensor, format: int, dtype: torc
     """Return rows of such a matrix, [*ids.shape, K] in `dtype`. ids are int64 or int32, each below N."""
     out: torch.Tensor = torch.ops.everlong.block_rows(blocks, ids, format, dtype)
     return out
+
+
+_ROWS_AT_ONCE = 1024  # of a matrix that are decoded for a gradient
+
+
+class _BlockProduct(torch.autograd.Function):
+    """`block_linear` where a gradient is wanted. A kernel of torch's autograd would cost every call 5 microseconds."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        ctx.save_for_backward(blocks)
+        ctx.format, ctx.columns, ctx.dtype = format, x.shape[-1], x.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        out: torch.Tensor = torch.ops.everlong.block_linear(x, blocks, format, bias)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, None, None, torch.Tensor | None]:
+        (blocks,), grad = ctx.saved_tensors, grads[0].float()
+        of_x = _times_decoded(grad, blocks, ctx.format, ctx.columns) if ctx.needs_input_grad[0] else None
+        of_bias = grad.reshape(-1, grad.shape[-1]).sum(0).to(ctx.bias_dtype) if ctx.needs_input_grad[3] else None
+        return None if of_x is None else of_x.to(ctx.dtype), None, None, of_bias
+
+
+def _times_decoded(y: torch.Tensor, blocks: torch.Tensor, format: int, columns: int) -> torch.Tensor:
+    """Return y [..., N] float32 times a matrix [N, K] in blocks, which is decoded some rows at a time: [..., K]."""
+    total = y.new_zeros([*y.shape[:-1], columns])
+    for first in range(0, blocks.shape[0], _ROWS_AT_ONCE):
+        ids = torch.arange(first, min(first + _ROWS_AT_ONCE, blocks.shape[0]))
+        total += y[..., first : first + _ROWS_AT_ONCE] @ block_rows(blocks, ids, format, torch.float32)
+    return total
 
 
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
@@ -367,13 +406,36 @@ def _decoded(
     return payload.new_empty(shape, dtype=dtype), payload.new_empty(shape, dtype=dtype)
 
 
+def _require(fits: Any, message: Callable[[], str]) -> None:
+    check: Any = torch._check  # which has no types
+    check(fits, message)
+
+
+def _decoded_columns(op: str, blocks: torch.Tensor, format: int) -> int:
+    """Return K of a matrix in blocks, uint8 [N, bytes of a row]."""
+    elements, size = _core.block_shape(format) if 0 <= format < 1 << 31 else (0, 0)
+    _require(size > 0, lambda: f"{op}: the format of a matrix is {format}, expected that of blocks")
+    fits = blocks.dtype == torch.uint8 and blocks.dim() == 2 and blocks.shape[1] > 0 and blocks.shape[1] % size == 0
+    _require(fits, lambda: f"{op}: blocks is {blocks.dtype} {list(blocks.shape)}; expected uint8 [N, bytes]")
+    columns: int = blocks.shape[1] // size * elements
+    return columns
+
+
 def _multiplied(x: torch.Tensor, blocks: torch.Tensor, format: int, bias: torch.Tensor | None = None) -> torch.Tensor:
+    columns = _decoded_columns("block_linear", blocks, format)
+    _require(
+        x.dim() >= 1 and x.shape[-1] == columns,
+        lambda: f"block_linear: x is {list(x.shape)}; expected [..., {columns}], as the rows of blocks",
+    )
+    _require(
+        bias is None or tuple(bias.shape) == (blocks.shape[0],),
+        lambda: f"block_linear: bias is {list(x.shape if bias is None else bias.shape)}; expected [{blocks.shape[0]}]",
+    )
     return x.new_empty([*x.shape[:-1], blocks.shape[0]])
 
 
 def _looked_up(blocks: torch.Tensor, ids: torch.Tensor, format: int, dtype: torch.dtype) -> torch.Tensor:
-    elements, size = _core.block_shape(format)
-    return blocks.new_empty([*ids.shape, blocks.shape[1] // size * elements], dtype=dtype)
+    return blocks.new_empty([*ids.shape, _decoded_columns("block_rows", blocks, format)], dtype=dtype)
 
 
 register_fake("everlong::derotate_kv", _rotated)

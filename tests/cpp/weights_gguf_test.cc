@@ -1,5 +1,6 @@
 // GGUF files as they should be, cut short at every byte, and made to harm.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,6 +66,7 @@ class Gguf : public testing::Test {
     std::ofstream(path, std::ios::binary) << bytes.text;
     return ReadGguf(FilePath(path));
   }
+  [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
   void ExpectCorrupt(const Bytes& bytes, const std::string& words) {
     const Result<GgufFile> file = Read(bytes);
     ASSERT_FALSE(file.ok()) << words;
@@ -140,8 +142,8 @@ TEST_F(Gguf, ChangedBytesAreReadOrCorrupt) {
 }
 
 TEST_F(Gguf, SizesAreNotBelieved) {
-  ExpectCorrupt(Beginning(0, kHuge), "it ends before");
-  ExpectCorrupt(Beginning(kHuge, 0), "it ends before");
+  ExpectCorrupt(Beginning(0, kHuge), "entries of metadata");
+  ExpectCorrupt(Beginning(kHuge, 0), "tensors");
   ExpectCorrupt(Beginning(0, 1).Number(kHuge), "it ends before");
   ExpectCorrupt(Beginning(0, 1).Text("a").Number(kArray).Number(kUint32).Number(kHuge), "values of an array");
   ExpectCorrupt(Beginning(0, 1).Text("a").Number(kArray).Number(kString).Number(kHuge / 8), "values of an array");
@@ -176,11 +178,77 @@ TEST_F(Gguf, WhatIsNoGgufIsCorrupt) {
   ExpectCorrupt(other, "does not begin with GGUF");
   ExpectCorrupt(Beginning(0, 0, 1), "its version is 1");
   ExpectCorrupt(Beginning(0, 0, 0x03000000), "little-endian");
-  ExpectCorrupt(Beginning(0, 1).Text("general.alignment").Number(kUint32).Number<uint32_t>(0), "no alignment");
-  ExpectCorrupt(Beginning(0, 1).Text("general.alignment").Number(kFloat32).Number(32.0F), "no alignment");
-  Bytes twice = Beginning(2, 0).Tensor("w", {1}, kUnknownFormat, 0).Tensor("w", {1}, kUnknownFormat, 0).Align(32);
-  ExpectCorrupt(twice, "two tensors w");
+  ExpectCorrupt(Beginning(0, 1).Text("general.alignment").Number(kUint32).Number<uint32_t>(0), "no power of two");
   EXPECT_EQ(ReadGguf(FilePath("/no/such/model.gguf")).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(Gguf, AnAlignmentIsAPowerOfTwoOf32Bits) {
+  const auto with = [](uint32_t type, auto number) {
+    return Beginning(0, 1).Text("general.alignment").Number(type).Number(number).Align(64);
+  };
+  for (const uint32_t alignment : {1, 8, 32, 64}) EXPECT_TRUE(Read(with(kUint32, alignment)).ok()) << alignment;
+  for (const uint32_t alignment : {0U, 3U, 48U, (1U << 20) + 1, 1U << 21, 1U << 31}) {
+    ExpectCorrupt(with(kUint32, alignment), "no power of two");
+  }
+  ExpectCorrupt(with(kFloat32, 32.0F), "no power of two");
+  ExpectCorrupt(with(kUint64, uint64_t{32}), "no power of two");
+  ExpectCorrupt(Beginning(0, 1).Text("general.alignment").Number(kString).Text("32"), "no power of two");
+  ExpectCorrupt(Beginning(0, 1).Text("general.alignment").Number(kArray).Number(kUint32).Number<uint64_t>(0),
+                "no power of two");
+}
+
+TEST_F(Gguf, NothingIsThereTwice) {
+  const auto key = [](Bytes bytes, const std::string& name, uint32_t value) {
+    return bytes.Text(name).Number(kUint32).Number(value);
+  };
+  ExpectCorrupt(key(key(Beginning(0, 2), "a.b", 1), "a.b", 1), "the key a.b twice");
+  ExpectCorrupt(key(Beginning(0, 1), "", 1), "a name at offset 24 has 0 bytes");
+  ExpectCorrupt(key(Beginning(0, 1), std::string(65536, 'a'), 1), "has 65536 bytes");
+  EXPECT_TRUE(Read(key(Beginning(0, 1), std::string(65535, 'a'), 1).Align(32)).ok());
+  ExpectCorrupt(Beginning(2, 0).Tensor("w", {1}, kUnknownFormat, 0).Tensor("w", {1}, kUnknownFormat, 32).Align(32),
+                "two tensors w");
+  ExpectCorrupt(Beginning(1, 0).Tensor("", {1}, kUnknownFormat, 0).Align(32), "has 0 bytes");
+}
+
+TEST_F(Gguf, TensorsHaveAPlaceOfTheirOwn) {
+  const auto with = [](uint64_t first, uint64_t second, uint32_t type = kQ8) {
+    Bytes bytes = Beginning(2, 0).Tensor("v", {64}, type, first).Tensor("w", {64}, kQ8, second).Align(32);
+    bytes.text.append(256, '\0');
+    return bytes;
+  };
+  EXPECT_TRUE(Read(with(0, 96)).ok());
+  EXPECT_TRUE(Read(with(96, 0)).ok());
+  EXPECT_TRUE(Read(with(0, 32, kUnknownFormat)).ok());
+  ExpectCorrupt(with(0, 64), "its tensors v and w overlap");
+  ExpectCorrupt(with(64, 0), "its tensors w and v overlap");
+  ExpectCorrupt(with(0, 0), "overlap");
+  ExpectCorrupt(with(0, 0, kUnknownFormat), "overlap");
+  ExpectCorrupt(with(0, 97), "its tensor w begins at 97 of its data, expected a multiple of 32");
+}
+
+TEST_F(Gguf, WhatIsClaimedIsBounded) {
+  Bytes values = Beginning(0, 1).Text("a").Number(kArray).Number(kString).Number<uint64_t>((1 << 22) + 1);
+  values.text.append(40 << 20, '\0');
+  ExpectCorrupt(values, "more than 4194304 values");
+  Bytes entries = Beginning(0, 65537);
+  Bytes tensors = Beginning(65537, 0);
+  ExpectCorrupt(entries, "65537 entries of metadata");
+  ExpectCorrupt(tensors, "65537 tensors");
+  const std::filesystem::path path = folder() / "model.gguf";
+  std::ofstream(path, std::ios::binary) << Beginning(0, 1).Text("a").Number(kString).Number<uint64_t>(65 << 20).text;
+  std::filesystem::resize_file(path, uint64_t{1} << 40);  // a hole
+  EXPECT_EQ(ReadGguf(FilePath(path)).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(Gguf, APathThatIsNoFileIsRefusedAtOnce) {
+  const std::filesystem::path pipe = folder() / "pipe.gguf";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {pipe, folder(), std::filesystem::path("/dev/zero")}) {
+    const Result<GgufFile> file = ReadGguf(FilePath(path));
+    ASSERT_FALSE(file.ok()) << path;
+    EXPECT_EQ(file.status().code(), StatusCode::kCorrupt) << path;
+    EXPECT_NE(file.status().message().find("is no file"), std::string::npos) << file.status().message();
+  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ def write_gguf(
     seed: int = 0,
     format: gguf.GGMLQuantizationType = Q.Q8_0,
     width: int = 32,
+    context: int = 256,
     tied: bool = False,
 ) -> Path:
     """Write the file and return its path. Matrices have a format whose blocks divide the width."""
@@ -58,7 +59,7 @@ def write_gguf(
     kinds = [gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(characters) + 2)
     out = gguf.GGUFWriter(str(file), "llama")
     out.add_name("tiny")
-    out.add_context_length(256)
+    out.add_context_length(context)
     out.add_embedding_length(width)
     out.add_block_count(_LAYERS)
     out.add_feed_forward_length(2 * width)

@@ -86,6 +86,7 @@ def entry_of(
     limit = limit_bytes()
     with contextlib.ExitStack() as held:
         try:
+            place = None if part is not None else [str(file), *_identity(file)]
             digest = _digest(file) if part is None else hashlib.sha256(part).hexdigest()
             folder = models_folder() / f"{digest[:32]}-{kind}"
             lock = held.enter_context(_open_lock(folder.name))
@@ -98,7 +99,7 @@ def entry_of(
         if there is not None and not _is_whole(there, digest):
             there = there if _made(there, file, digest, limit, bytes_of, write) else None
         if there is not None:
-            _used(there, file if part is None else None)
+            _used(there, place)
         yield there
 
 
@@ -166,11 +167,11 @@ def _digest(file: pathlib.Path) -> str:
     return _sha256(file)
 
 
-def _used(folder: pathlib.Path, file: pathlib.Path | None) -> None:
-    """Note that an entry is in use now, and for which file it need not be hashed again."""
+def _used(folder: pathlib.Path, place: list[Any] | None) -> None:
+    """Note that an entry is in use now, and for which file it need not be hashed again: as it was before it was."""
     with contextlib.suppress(OSError):
-        seal, place = _seal(folder), [] if file is None else [str(file), *_identity(file)]
-        if file is None or place in seal["read_from"]:
+        seal = _seal(folder)
+        if place is None or place in seal["read_from"]:
             os.utime(folder / _SEAL)
         else:
             _write_seal(folder, {**seal, "read_from": [place, *seal["read_from"]][:_MOST_PLACES]})

@@ -13,8 +13,8 @@ from transformers.cache_utils import DynamicCache
 from everlong.errors import UnsupportedModelError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.attach import kinds_of_layers
+from everlong.models.gguf_file import config_of
 from everlong.models.loading import embedded_file
-from everlong.models.quiet import without_progress_bars
 from everlong.models.releases import cache_argument
 from everlong.models.validation import require_name
 
@@ -60,6 +60,4 @@ def _config(name_or_path: str) -> Any:
     source = str(embedded_file()) if name_or_path == DEFAULT_MODEL else os.path.expanduser(name_or_path)
     if not source.endswith(".gguf"):
         return transformers.AutoConfig.from_pretrained(source)
-    folder, file = os.path.split(os.path.abspath(source))
-    with without_progress_bars():
-        return transformers.AutoConfig.from_pretrained(folder, gguf_file=file)
+    return config_of(source)

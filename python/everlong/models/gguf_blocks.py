@@ -15,33 +15,32 @@ import torch
 
 import everlong._core as _core
 from everlong.models.block_layers import BlockEmbedding, BlockLinear, can_be_blocks, over_blocks
+from everlong.models.gguf_checks import require_all
 from everlong.models.gguf_reader import GgufReader, ModelFileError, Tensor
 
 
 def has_blocks(reader: GgufReader) -> bool:
     """Return whether a file has matrices in blocks that everlong multiplies with, and an architecture that it knows."""
     gguf: Any = importlib.import_module("transformers.integrations.gguf")
-    architecture = reader.value("general.architecture")
+    architecture = reader.architecture
     # These have conversions of another kind in transformers, as experts have.
     is_other = architecture in gguf.GGUF_CONFIG_ARCHS or any(len(tensor.sizes) > 2 for tensor in reader.tensors)
     return not is_other and any(_is_matrix_of_blocks(tensor) for tensor in reader.tensors)
 
 
-def block_model(reader: GgufReader, config: Any, dtype: torch.dtype, **arguments: Any) -> Any | None:
+def block_model(reader: GgufReader, config: Any, dtype: torch.dtype) -> Any | None:
     """Return a model (in evaluation mode) over the file's blocks; None where transformers alone can make it.
 
-    What is no matrix in blocks, such as norms and biases, has `dtype`, and so has what layers return. Further arguments
-    are those of `AutoModelForCausalLM.from_config`. Raises ModelFileError where the file's tensors are not those of the
-    model that it describes.
+    What is no matrix in blocks, such as norms and biases, has `dtype`, and so has what layers return. Raises
+    ModelFileError where the file's tensors are not those of the model that it describes.
     """
     import transformers
 
-    _require_sizes(reader, config)
     config.dtype = dtype
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **arguments)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
     files: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-    architecture = reader.value("general.architecture")
+    architecture = reader.architecture
     known = config.to_dict()
     if reader.value(f"{architecture}.attention.head_count_kv") is None:
         known.pop("num_key_value_heads", None)  # transformers then leaves rows as they are
@@ -53,27 +52,12 @@ def block_model(reader: GgufReader, config: Any, dtype: torch.dtype, **arguments
             return None
     _tie(model)
     _fill_buffers(model)
-    if missing := [name for name, parameter in model.named_parameters() if parameter.device.type == "meta"]:
-        raise ModelFileError(
-            f"'{reader.file}' has no tensor for {', '.join(missing[:4])} of the model that it describes"
-        )
+    require_all(reader, [name for name, parameter in model.named_parameters() if parameter.device.type == "meta"])
     return model.eval()
 
 
 def _is_matrix_of_blocks(tensor: Tensor) -> bool:
     return len(tensor.sizes) == 2 and _core.block_shape(tensor.type) != (0, 0)
-
-
-def _require_sizes(reader: GgufReader, config: Any) -> None:
-    """Raise ModelFileError where the config names more than the file has tensors for: it is made before they are."""
-    largest = max((size for tensor in reader.tensors for size in tensor.sizes), default=0)
-    for name, most in {
-        "num_hidden_layers": len(reader.tensors),
-        **dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size", "head_dim", "num_attention_heads"), largest),
-    }.items():
-        value = getattr(config.get_text_config(), name, None)
-        if isinstance(value, int) and not 0 < value <= most:
-            raise ModelFileError(f"'{reader.file}' says {name} {value}; by its tensors it is at most {most}")
 
 
 def _put(

@@ -112,7 +112,8 @@ def name_from_anywhere(name_or_path: str) -> str:
 
 
 def is_gguf_file(path: str) -> bool:
-    return path.endswith(".gguf") and os.path.isfile(path)
+    """Return whether a path has the name of a GGUF file. A folder of such a name may be a model of another kind."""
+    return path.endswith(".gguf") and os.path.exists(path) and not os.path.isdir(path)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

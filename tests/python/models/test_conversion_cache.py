@@ -289,3 +289,14 @@ def test_the_command_lists_and_clears(file: Path, cache: Path) -> None:
     assert (cache / "packs").is_dir()
     assert (cache / "profiles").is_dir()
     assert "0 of 0.00 GB" in CliRunner().invoke(app, ["cache", "list"]).output
+
+
+def test_a_file_that_is_replaced_while_its_entry_is_made_is_not_taken_for_the_old_one(file: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "weights").write_bytes(b"of the first file")
+        file.with_name("other").write_bytes(b"other weights")
+        os.replace(file.with_name("other"), file)
+
+    with entry_of(file, "float32", lambda: 1, write):
+        pass
+    assert made(file) == ["made"], "the file that is there now has an entry of its own"

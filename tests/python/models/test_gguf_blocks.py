@@ -176,13 +176,22 @@ def test_a_file_cut_short_is_refused(one: pathlib.Path, share: float) -> None:
         load(str(one))
 
 
-def test_a_file_that_lacks_a_tensor_is_refused(one: pathlib.Path) -> None:
+@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])
+@pytest.mark.parametrize("keeps", ["0", "1"])
+def test_a_file_that_lacks_a_tensor_is_refused(
+    one: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None, keeps: str
+) -> None:
     """transformers would draw random numbers in its place."""
+    monkeypatch.setenv("EVERLONG_CACHE_GB", keeps)
     data = one.read_bytes()
-    assert b"blk.0.attn_q.weight" in data
-    one.write_bytes(data.replace(b"blk.0.attn_q.weight", b"blk.9.attn_q.weight"))
-    with pytest.raises(ModelFileError, match=r"no tensor for .*q_proj"):
-        load(str(one))
+    for name, layer in {"blk.0.attn_q.weight": "q_proj", "blk.1.ffn_norm.weight": "post_attention_layernorm"}.items():
+        assert name.encode() in data
+        one.write_bytes(data.replace(name.encode(), name.replace("_", "-").encode()))
+        with pytest.raises(ModelFileError, match=rf"no tensor for model\.layers\.[01]\.\S*{layer}"):
+            load(str(one), dtype)
+    assert not any(entry.kind.startswith(("float32", "bfloat16")) for entry in entries())
+    one.write_bytes(data)
+    load(str(one), dtype)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 // What a GGUF file says of itself: its metadata, and where each tensor lies. The tensors' numbers are not read.
 //
 // The file may come from anybody. Every size and offset in it is compared with the file's own size before it is used,
-// so a file that was cut short, damaged or made to harm is kCorrupt, and costs no more memory than its metadata.
+// so a file that was cut short, damaged or made to harm is kCorrupt. Metadata has 64 MiB, 2^22 values and 2^16 entries
+// at most, and tensors are 2^16 at most, which bounds the memory of this call to some hundred MB.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ struct GgufFile {
   int64_t data_offset = 0;  // where the tensors begin: all before is metadata
 };
 
-// Read a file. kNotFound, kIoError, or kCorrupt with the path and what is wrong. Thread-safe.
+// Read a file. kNotFound, kIoError, or kCorrupt with the path and what is wrong: such as a key or a tensor that is
+// there twice, tensors that overlap, an alignment that is no power of two, and a path that is no file. Thread-safe.
 Result<GgufFile> ReadGguf(const FilePath& path);
 
 }  // namespace everlong::weights
