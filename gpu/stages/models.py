@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from transformers.utils.import_utils import is_flash_attn_2_available
 
 import everlong
 from everlong.config.answer import RecallMode
 from everlong.doctor import DoctorReport, examine
 from everlong.frame.budget import frame_bytes
+from everlong.models import load
 from everlong.models.attach import attach
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.writer import Writer
@@ -52,6 +56,7 @@ def run(check: Check) -> None:
     recall_modes(check)
     lives(check)
     doctor(check)
+    quantized(check)
     nearly_full(check)
     for within in ("forward", "step"):
         with check.case(f"memory runs out within a {within} of a read"):
@@ -223,6 +228,57 @@ def examine_one(check: Check, kind: str, rope: str, implementation: str, dtype: 
         return
     with check.case(name):
         require_healthy(examine(model, byte_tokenizer(), tokens=128 if check.small else 256))
+
+
+# --- weights in fewer bits
+
+
+def quantized(check: Check) -> None:
+    """Examine a model whose weights a library keeps in fewer bits, and open its memory again, in each that is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_model(hidden_size=128, intermediate_size=256, head_dim=32, max_position_embeddings=4096)
+        model.to(torch.bfloat16).save_pretrained(folder)
+        byte_tokenizer().save_pretrained(folder)
+        for name, config in quantizations(check):
+            try:
+                loaded, tokenizer = load(folder, quantization_config=config, device_map=str(check.device))
+            except Exception as error:
+                check.tell(f"transformers alone cannot load {name}", repr(error)[:300])
+                continue
+            with check.case(f"doctor: {name}"):
+                require_healthy(examine(loaded, tokenizer, tokens=128 if check.small else 256))
+            with check.case(f"{name}: a memory is opened again"):
+                found = []
+                for _ in range(2):
+                    with everlong.MemoryModel(loaded, tokenizer, Path(folder) / name, WORDS_ALONE, pack=None) as mm:
+                        if not mm.memory.blocks():
+                            mm.read(TEXT)
+                        answer = mm.generate(QUOTES[0], max_new_tokens=8, remember=False)
+                        found.append([(recall.block_id, recall.span) for recall in answer.recalled])
+                require_equal("what came back", found[1], found[0])
+
+
+def quantizations(check: Check) -> Iterator[tuple[str, Any]]:
+    """Yield names and transformers' configs of what the libraries here can do."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        check.tell("bitsandbytes", "it is not installed")
+    else:
+        yield "bitsandbytes int8", transformers.BitsAndBytesConfig(load_in_8bit=True)
+        yield (
+            "bitsandbytes nf4",
+            transformers.BitsAndBytesConfig(
+                load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+            ),
+        )
+    if importlib.util.find_spec("torchao") is None:
+        check.tell("torchao", "it is not installed")
+        return
+    kinds: Any = importlib.import_module("torchao.quantization")
+    yield "torchao int8", transformers.TorchAoConfig(kinds.Int8WeightOnlyConfig())
+    yield "torchao int8 with activations", transformers.TorchAoConfig(kinds.Int8DynamicActivationInt8WeightConfig())
+    if check.on_gpu:
+        yield "torchao int4", transformers.TorchAoConfig(kinds.Int4WeightOnlyConfig())
+        yield "torchao float8", transformers.TorchAoConfig(kinds.Float8WeightOnlyConfig())
 
 
 def require_healthy(report: DoctorReport) -> None:

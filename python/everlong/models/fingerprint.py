@@ -78,9 +78,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
     adapters = adapters_of(model)
     formats = formats_of(model)
     digest = hashlib.sha256()
-    # A layer that says what it writes undoes the order in which it computes with its parameters (bitsandbytes).
-    buffered = list(buffered_weights(model))
-    for kept in (model.named_parameters(), buffered):
+    for kept in (model.named_parameters(), buffered_weights(model)):
         for name, tensor in _counted(kept, adapters):
             format = formats.get(id(tensor))
             shape = tuple(tensor.shape) if format is None else decoded_shape(tensor, format)

@@ -19,10 +19,11 @@ def buffered_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
     They belong to layers without parts of their own and with more in the checkpoint than their parameters: a matrix
     among the buffers, or what the layer writes. What a model computes for itself (RoPE's frequencies, masks, position
     ids) is in no checkpoint, or no matrix of such a layer. What is written below a parameter's name belongs to that
-    parameter.
+    parameter. Layers of bitsandbytes in 4 bits write nothing else, and are not asked: on a CPU they compute with
+    weights in another order, and lose some of them when they write (0.50).
     """
     for name, module in model.named_modules():
-        if next(module.children(), None) is not None or not _writes_more(module):
+        if next(module.children(), None) is not None or not _writes_more(module) or _is_in_4_bits(module):
             continue
         held: dict[str, Any] = module.state_dict(keep_vars=True)
         more = {
@@ -38,6 +39,10 @@ def _writes_more(module: torch.nn.Module) -> bool:
     own = type(module).state_dict is not torch.nn.Module.state_dict
     own = own or type(module)._save_to_state_dict is not torch.nn.Module._save_to_state_dict
     return own or bool(module._buffers)
+
+
+def _is_in_4_bits(module: torch.nn.Module) -> bool:
+    return any(getattr(parameter, "quant_state", None) is not None for parameter in module.parameters(recurse=False))
 
 
 def _is_matrix(tensor: torch.Tensor) -> bool:

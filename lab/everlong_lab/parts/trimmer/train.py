@@ -47,7 +47,7 @@ class Training(LoopSettings):
     layers: tuple[int, ...] = ()  # layers whose states are read, by commas; by default two in the middle
     units: int = 64  # width of the hidden layer; 0: a linear map alone
     # Weights of attention, by commas: while a block is repeated, from text that goes on, from questions.
-    weights: tuple[float, float, float] = (1.0, 20.0, 6.0)
+    term_weights: tuple[float, float, float] = (1.0, 20.0, 6.0)
     ridge: float = 10.0  # strength of the ridge regression, times the number of rows / 1,000
     steps: int = 400  # most training steps of the hidden layer
     batch: int = 8  # blocks in each step
@@ -62,9 +62,9 @@ class Training(LoopSettings):
     scenarios: int = 48  # number of texts for that stage: facts in prose, changing topics, facts far apart, prose
 
     def __post_init__(self) -> None:
-        if min(self.weights) < 0 or max(self.weights[:2]) <= 0:
+        if min(self.term_weights) < 0 or max(self.term_weights[:2]) <= 0:
             raise ValueError(
-                f"weights are {self.weights}: none may be negative, and one of the first two must be more than 0"
+                f"term_weights are {self.term_weights}: none may be negative, and one of the first two must be above 0"
             )
         if self.with_adapter and not self.in_model:
             raise ValueError(
@@ -242,7 +242,7 @@ def _of_blocks(texts: Sequence[AttendedText]) -> Iterator[tuple[torch.Tensor, to
 
 def _blocks(texts: Sequence[AttendedText], training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return states [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS], by block."""
-    return [(states.float(), worth(targets, training.weights)) for states, targets in _of_blocks(texts)]
+    return [(states.float(), worth(targets, training.term_weights)) for states, targets in _of_blocks(texts)]
 
 
 def _normalise(

@@ -128,14 +128,14 @@ def test_worth_is_the_log_of_a_weighted_sum_of_what_was_measured() -> None:
 
     def chosen_by(weights: str) -> Training:
         defaults = {parameter.name: parameter.default for parameter in parameters_of(Training)}
-        found = settings_of(Training, {**defaults, "weights": weights})
+        found = settings_of(Training, {**defaults, "term_weights": weights})
         assert isinstance(found, Training)
         return found
 
-    assert "weights" in names
-    assert chosen_by("1,50,2").weights == (1.0, 50.0, 2.0)
+    assert "term_weights" in names
+    assert chosen_by("1,50,2").term_weights == (1.0, 50.0, 2.0)
     for wrong in ("1,50", "1,-5,2", "0,0,1", "a,b,c"):
-        with pytest.raises(ValueError, match="weights"):
+        with pytest.raises(ValueError, match="term_weights"):
             chosen_by(wrong)
     assert worth(targets, (1.0, 50.0, 2.0)).tolist() == pytest.approx(expected, abs=1e-5)
 
@@ -161,7 +161,7 @@ def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
         plain, plainly = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
     train = [text for text in texts if text.text.split == "train"]
     x = plain.normal(torch.cat([text.states for text in train])).double().numpy()
-    y = torch.cat([worth(text.targets, training.weights) for text in train]).double().numpy()
+    y = torch.cat([worth(text.targets, training.term_weights) for text in train]).double().numpy()
     x1 = np.concatenate([x, np.ones((len(x), 1))], axis=1)
     penalty = np.diag([2.0 * len(x) / 1000] * WIDTH + [0.0])
     expected = np.linalg.solve(x1.T @ x1 + penalty, x1.T @ y)
