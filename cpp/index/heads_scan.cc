@@ -22,6 +22,7 @@ PageRun ChunkAt(int64_t chunk, int32_t count) {
 constexpr double kMostAbove = 80;
 // So no sum over a page's tokens is larger, unless its keys are damaged: they are not checked when a file is opened.
 constexpr float kMostSum = 0x1p112F;
+bool IsPossible(float sum) { return sum >= 0 && sum <= kMostSum; }
 
 // Scores pages for one thread. Keys in bytes are expanded once for all blocks of a key head in a row.
 class PageScorer {
@@ -98,15 +99,18 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
   ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
     PageScorer scorer(keys);
     float maxima[kBlockRows];
+    float sums[kBlockRows];
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
       const auto [first, last] = ChunkAt(chunk, count);
       pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) {
         for (size_t block = 0; block < blocks.size(); ++block) {
           scorer.Maxima(page, blocks[block], maxima);
+          // A page whose sum is impossible counts nowhere: all others would be too small beside its largest score.
+          scorer.Sums(page, blocks[block], maxima, sums);
           float* const out = of_chunk + block * kBlockRows;
           for (size_t row = 0; row < kBlockRows; ++row) {
-            const bool possible = maxima[row] <= BoundOf(keys, blocks[block], row);  // unless keys are damaged
+            const bool possible = maxima[row] <= BoundOf(keys, blocks[block], row) && IsPossible(sums[row]);
             if (possible) out[row] = std::max(out[row], maxima[row]);
           }
         }
@@ -152,7 +156,7 @@ HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, 
           scorer.Sums(page, blocks[block], references.data() + block * kBlockRows, of_page + block * kBlockRows);
         }
         for (size_t row = 0; row < rows; ++row) {
-          if (!(of_page[row] >= 0 && of_page[row] <= kMostSum)) of_page[row] = 0;
+          if (!IsPossible(of_page[row])) of_page[row] = 0;
           of_chunk[row] += of_page[row];
         }
       });
@@ -167,7 +171,8 @@ void HeadsScan::AddMass(std::span<const double> shares, std::span<float> mass) c
   std::vector<float> factors(rows);  // weight * share / total
   for (size_t row = 0; row < rows; ++row) {
     const double weight = blocks_[row / kBlockRows].weights[row % kBlockRows] * shares[row];
-    factors[row] = weight == 0 ? 0.0F : static_cast<float>(weight / totals_[row]);
+    const bool counts = weight != 0 && totals_[row] > 0;  // 0 where every page is damaged
+    factors[row] = counts ? static_cast<float>(weight / totals_[row]) : 0.0F;
   }
   ParallelFor(0, pages_, kChunkPages, [&](int64_t first, int64_t last) {
     for (int64_t at = first; at < last; ++at) {

@@ -215,6 +215,38 @@ TEST_F(SavedIndexTest, DamagedKeysOfAPageLeaveTheOthersTheirOrder) {
   }
 }
 
+// So it is where one key is damaged, and the page's others score so far above all pages that nothing counts beside them.
+TEST_F(SavedIndexTest, ADamagedKeyBesideTheBestOnesHidesNoOtherPage) {
+  Case made =
+      MakeCase({.heads = {{0, 0, 0}}, .dim = 16, .pages = 50, .page_tokens = 4, .question = 1, .sharpness = 2.0F}, 45);
+  for (size_t at = 16; at < size_t{4} * 16; ++at) made.pages[7][at] = 100 * made.q[at % 16];
+  std::vector<int32_t> every(50);
+  std::iota(every.begin(), every.end(), 0);
+  const HeadsIndex index = made.Build(HeadsOptions{});
+  const std::vector<Hit> best = Search(index, made.q, made.weights, 50, made.filter).value();
+  ASSERT_TRUE(best.size() == 1 && best[0].page == 7) << "the others count beside page 7";
+  const std::vector<Hit> expected = Search(index, made.q, made.weights, 50, PageFilter({{0, 7}, {8, 50}})).value();
+  ASSERT_GT(expected.size(), 10U);
+  ASSERT_TRUE(index.Save(file_, every).ok());
+  for (const uint32_t word : {0x7F7F7F7FU, 0x7FC07FC0U, 0xFF80FF80U, 0x7F807F80U}) {
+    std::string bytes = BytesOf(file_);
+    std::memcpy(bytes.data() + bytes.size() - 4 - size_t{43} * 16 / 2 * 32 * 4, &word, sizeof word);  // token 0, page 7
+    WriteBytes(file_, bytes);
+    const auto loaded = LoadHeads(file_, made.heads, made.dim, every);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    std::vector<Hit> hits = Search(*loaded, made.q, made.weights, 50, made.filter).value();
+    for (const Hit& hit : hits) ASSERT_TRUE(std::isfinite(hit.score));
+    const bool is_number = word == 0x7F7F7F7FU || word == 0xFF80FF80U;
+    if (is_number && hits.size() == 1) continue;  // its other keys are sound, and are the best
+    std::erase_if(hits, [](const Hit& hit) { return hit.page == 7; });
+    ASSERT_EQ(hits.size(), expected.size()) << std::hex << word;
+    for (size_t at = 0; at < hits.size(); ++at) {
+      EXPECT_EQ(hits[at].page, expected[at].page);
+      EXPECT_NEAR(hits[at].score, expected[at].score, 1e-5F);
+    }
+  }
+}
+
 // A file may give keys that are no numbers, or that are longer than it says. A search finds what it can.
 TEST_F(SavedIndexTest, HeadsOfKeysThatAreNoNumbersDoNoHarm) {
   const Case made =
