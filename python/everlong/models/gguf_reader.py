@@ -21,7 +21,6 @@ from everlong.errors import CorruptMemoryError, EverlongError
 # GGUF's numbers for types of values.
 ARRAY, TEXT = 9, 8
 _PLAIN: dict[int, type[np.generic]] = {0: np.float32, 1: np.float16, 28: np.float64}
-_NO_TOKEN = 2**32 - 1  # what llama.cpp writes for a special token that there is not
 
 
 class ModelFileError(EverlongError, ValueError):
@@ -98,9 +97,7 @@ class GgufReader:
         except CorruptMemoryError as error:
             raise ModelFileError(str(error)) from error
         self.entries: Mapping[str, Entry] = {
-            key: Entry(kind, is_array, values)
-            for key, kind, is_array, values in entries
-            if not (key.endswith("_token_id") and values == [_NO_TOKEN])
+            key: Entry(kind, is_array, values) for key, kind, is_array, values in entries
         }
         self.tensors = [
             Tensor(name, kind, sizes, offset, size, self.file) for name, kind, sizes, offset, size in tensors

@@ -223,13 +223,6 @@ def test_an_entry_that_cannot_be_is_refused(
     assert words in outcome(file, dtype)
 
 
-@pytest.mark.parametrize("token", ["bos", "padding", "unknown"])
-def test_a_special_token_that_there_is_not_is_none(file: pathlib.Path, sound: Parts, token: str) -> None:
-    """llama.cpp writes -1 as an unsigned number."""
-    file.write_bytes(with_entry(sound, f"tokenizer.ggml.{token}_token_id", 4, 2**32 - 1).encoded())
-    assert outcome(file, None) == "a model"
-
-
 def test_arrays_of_the_tokenizer_fit_each_other(file: pathlib.Path, sound: Parts) -> None:
     of = "tokenizer.ggml."
     tokens, kinds = sound.entry(f"{of}tokens").values, sound.entry(f"{of}token_type").values
