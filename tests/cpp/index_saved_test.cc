@@ -215,7 +215,8 @@ TEST_F(SavedIndexTest, DamagedKeysOfAPageLeaveTheOthersTheirOrder) {
   }
 }
 
-// So it is where one key is damaged, and the page's others score so far above all pages that nothing counts beside them.
+// So it is where one key is damaged, and the page's others score so far above all pages that nothing counts beside
+// them.
 TEST_F(SavedIndexTest, ADamagedKeyBesideTheBestOnesHidesNoOtherPage) {
   Case made =
       MakeCase({.heads = {{0, 0, 0}}, .dim = 16, .pages = 50, .page_tokens = 4, .question = 1, .sharpness = 2.0F}, 45);

@@ -18,7 +18,6 @@ from everlong.kv_cache.cuda_graph import GraphStep
 from everlong.models import batched_forward, custom_attention
 from everlong.models.attention_stats import AttentionStats, AttentionWindow
 from everlong.models.custom_attention import override_attention, with_attention
-from everlong.models.masked import MaskedAttention
 from everlong.models.tokens import Tokens
 from support import SMALL, TOLERANCE, byte_tokenizer, plain_logits, random_text, tiny_model
 
@@ -95,14 +94,11 @@ def test_forwards_of_several_streams_write_nothing_to_the_config(read_only: Any)
         torch.testing.assert_close(logits, plain_logits(read_only, ids), atol=TOLERANCE, rtol=0)
 
 
-def test_watched_and_masked_forwards_write_nothing_to_the_config(read_only: Any) -> None:
+def test_watched_forwards_write_nothing_to_the_config(read_only: Any) -> None:
     with AttentionStats(read_only, {"all": AttentionWindow((0, len(IDS)), (0, len(IDS)))}) as watched:
         logits = plain(read_only, IDS)
     assert torch.equal(logits, plain(read_only, IDS))
     assert float(watched.mass("all").sum()) == pytest.approx(len(IDS), abs=1e-3)
-    with MaskedAttention(read_only, torch.ones(1, 4)):
-        logits = plain(read_only, IDS)
-    torch.testing.assert_close(logits, plain(read_only, IDS), atol=TOLERANCE, rtol=0)
 
 
 def test_a_joint_forward_and_forwards_of_other_threads_do_not_meet() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Any
 
@@ -207,13 +206,13 @@ def test_tokens_are_given_again_behind_what_looks_far(stretch: str) -> None:
 
 def test_the_copy_that_sees_no_special_tokens_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, copies = byte_level_with_special_tokens(), []
-    whole = copy.deepcopy
+    whole = encoding.own_tokenizer
 
     def copied(thing: Any) -> Any:
         copies.append(thing)
         return whole(thing)
 
-    monkeypatch.setattr(encoding.copy, "deepcopy", copied)
+    monkeypatch.setattr(encoding, "own_tokenizer", copied)
     for _ in range(5):
         encode(tokenizer, "a</s>b")
     assert copies == [tokenizer]

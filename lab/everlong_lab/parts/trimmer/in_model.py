@@ -2,7 +2,7 @@
 
 The teacher has all of a stream's keys. The student has only those that the Trimmer chooses in its blocks, as a hard
 choice under a small K. Its loss on what follows (scenarios.py) goes back through the frozen model to the scores. It
-does so by weights of keys (models/masked.py) that are 0 or 1 and have the derivative of a relaxed choice (top_k.py).
+does so by weights of keys (masked.py) that are 0 or 1 and have the derivative of a relaxed choice (top_k.py).
 Noise on the scores draws several masks a target. An adapter may learn with it; it works in the student alone.
 """
 
@@ -22,7 +22,6 @@ import torch
 
 from everlong.frame.taps import side_by_side
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
-from everlong.models.masked import MaskedAttention
 from everlong.models.releases import cache_argument
 from everlong.models.soft_tokens import frozen
 from everlong.models.trimmed_cache import WholeText, cut_cache, go_on, read_whole
@@ -30,6 +29,7 @@ from everlong.parts.trimmer.model import TrimmerNet
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.scenarios import Scenario, Target
 from everlong_lab.corpora.seeds import in_turn
+from everlong_lab.parts.trimmer.masked import MaskedAttention
 from everlong_lab.parts.trimmer.scores import scores_of
 from everlong_lab.parts.trimmer.top_k import gumbel, straight_through_top_k
 from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn

@@ -19,7 +19,6 @@ import everlong_lab.parts.trimmer.in_model as trimmer_in_model
 from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
-from everlong.models.masked import MaskedAttention
 from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.releases import cache_argument
 from everlong.models.trimmed_cache import WholeText, cut_cache, go_on, read_whole
@@ -35,6 +34,7 @@ from everlong_lab.parts.trimmer.in_model import (
     key_weights,
     logits_under,
 )
+from everlong_lab.parts.trimmer.masked import MaskedAttention
 from everlong_lab.parts.trimmer.measure import Measuring, measure
 from everlong_lab.parts.trimmer.scores import scores_of
 from everlong_lab.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k

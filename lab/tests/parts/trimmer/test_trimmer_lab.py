@@ -135,7 +135,7 @@ def test_worth_is_the_log_of_a_weighted_sum_of_what_was_measured() -> None:
     assert "term_weights" in names
     assert chosen_by("1,50,2").term_weights == (1.0, 50.0, 2.0)
     for wrong in ("1,50", "1,-5,2", "0,0,1", "a,b,c"):
-        with pytest.raises(ValueError, match="term.weights"):
+        with pytest.raises(ValueError, match=r"term.weights"):
             chosen_by(wrong)
     assert worth(targets, (1.0, 50.0, 2.0)).tolist() == pytest.approx(expected, abs=1e-5)
 

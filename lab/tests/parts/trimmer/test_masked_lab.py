@@ -1,4 +1,4 @@
-"""The Trimmer's second stage: masks against cut caches and finite differences, its texts, its training."""
+"""Attention whose keys count with weights: against the formula, and beside the model's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from everlong.models.masked import MaskedAttention
+from everlong_lab.parts.trimmer.masked import MaskedAttention
+from support import tiny_model
 
 
 def test_attention_is_multiplied_and_renormalised() -> None:
@@ -41,3 +42,15 @@ def test_lost_attention_is_the_divergence_of_what_is_left() -> None:
     student = student / student.sum()
     expected = torch.special.xlogy(student, student / teacher).sum()
     assert float(masked.lost()) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_keys_that_all_count_fully_change_nothing_and_nothing_is_written_to_the_config(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, ids = tiny_model(), torch.arange(12)[None]
+    with torch.no_grad():
+        expected = model(ids).logits
+        monkeypatch.setattr(type(model.config), "__setattr__", lambda *_: pytest.fail("it was written to"))
+        with MaskedAttention(model, torch.ones(1, 4)):
+            found = model(ids).logits
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
