@@ -86,8 +86,9 @@ class Machine:
         """Load the model with its tokenizer, in the dtype of --dtype, or else in `dtype`; None: the faster one here."""
         from everlong.models import load
 
-        rounded = self.weights or None
-        return load(model, self.dtype or (None if rounded else dtype), weights=rounded, **on_device(self.device))
+        if self.weights:
+            return load(model, self.dtype or None, weights=self.weights, **on_device(self.device))
+        return load(model, self.dtype or dtype, **on_device(self.device))
 
 
 @dataclasses.dataclass(frozen=True)
