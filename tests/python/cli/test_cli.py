@@ -347,6 +347,18 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.everlong"
 
 
+def test_a_model_is_rounded_while_it_is_loaded(saved_model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "note.txt"
+    text.write_text("the bell rings at noon. " * 40)
+    memory = ["--memory", tmp_path / "m.everlong", "--model", saved_model]
+    read = here("read", text, *memory, "--weights", "int4")
+    assert read.exit_code == 0, read.output
+    other = here("ask", "when?", *memory)
+    assert "loaded with weights='int4', and this one with no weights=" in str(other.exception)
+    asked = here("ask", "when?", *memory, "--weights", "int4", "--max-new-tokens", "4")
+    assert asked.exit_code == 0, asked.output
+
+
 def test_a_file_of_questions_is_answered_line_by_line(
     two_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
