@@ -281,7 +281,8 @@ TEST_F(IndexSegmentsTest, AReaderOfAnOlderTableFindsNoFault) {
   EXPECT_EQ(reader->index().TakeMessages(), std::vector<std::string>());
   for (const Block& block : blocks_) {
     if (block.id > 85) continue;
-    SearchRequest request = QuestionFor(block, block.span.size() - 1, 3).Request();
+    const Question question = QuestionFor(block, block.span.size() - 1, 3);
+    SearchRequest request = question.Request();
     request.kinds = {IndexPart::kHeads};
     const SearchResult found = reader->search().Find(request).value();
     ASSERT_FALSE(found.groups.empty()) << block.id;

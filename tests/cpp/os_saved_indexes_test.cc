@@ -165,7 +165,8 @@ TEST(OsSavedIndexesTest, AFileThatIsMergedWhileTheyAreReadIsReadInItsNewPlace) {
   ASSERT_TRUE(reader->index().SetRetrievalHeads(kHeads).ok());
   EXPECT_EQ(g_merge, nullptr);
   EXPECT_EQ(reader->index().TakeMessages(), std::vector<std::string>());
-  SearchRequest request = QuestionFor(blocks.back(), 8, 3).Request();
+  const Question question = QuestionFor(blocks.back(), 8, 3);
+  SearchRequest request = question.Request();
   request.kinds = {IndexPart::kHeads};
   EXPECT_FALSE(reader->search().Find(request)->groups.empty());
 }
