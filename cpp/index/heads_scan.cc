@@ -107,10 +107,13 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
         for (size_t block = 0; block < blocks.size(); ++block) {
           scorer.Maxima(page, blocks[block], maxima);
           // A page whose sum is impossible counts nowhere: all others would be too small beside its largest score.
-          scorer.Sums(page, blocks[block], maxima, sums);
+          // Codes of any bits are numbers.
+          const bool is_exact = keys.coarse == nullptr;
+          if (is_exact) scorer.Sums(page, blocks[block], maxima, sums);
           float* const out = of_chunk + block * kBlockRows;
           for (size_t row = 0; row < kBlockRows; ++row) {
-            const bool possible = maxima[row] <= BoundOf(keys, blocks[block], row) && IsPossible(sums[row]);
+            const bool possible =
+                maxima[row] <= BoundOf(keys, blocks[block], row) && (!is_exact || IsPossible(sums[row]));
             if (possible) out[row] = std::max(out[row], maxima[row]);
           }
         }

@@ -177,6 +177,7 @@ class IndexSet {
     Status why;
   };
   [[nodiscard]] Result<std::vector<DamagedFile>> DamagedOf(const index::PartKind& kind) const;
+  [[nodiscard]] static std::vector<BlockIds> IdsOf(std::span<const DamagedFile> damaged);
   void Say(std::string_view name, const Status& why) const;
   // Add a message about a stored tensor that cannot be read.
   void SayDamaged(std::string_view name, const Status& why) const;

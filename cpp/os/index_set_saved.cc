@@ -268,8 +268,7 @@ Status IndexSet::Writer::SavePart(IndexPart part) {
   if (saved.code() == StatusCode::kCorrupt) {
     set_->Say(kind.name, saved);
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<DamagedFile> damaged, set_->DamagedOf(kind));
-    std::vector<BlockIds> files;
-    std::ranges::transform(damaged, std::back_inserter(files), &DamagedFile::ids);
+    std::vector<BlockIds> files = IdsOf(damaged);
     // What was read and what is on the disk may differ.
     if (files.empty()) files = set_->Files(kind);
     EVERLONG_RETURN_IF_ERROR(MakeAnew(part, files));
@@ -289,6 +288,12 @@ Result<std::vector<IndexSet::DamagedFile>> IndexSet::DamagedOf(const PartKind& k
     damaged.push_back({ids, std::move(checked)});
   }
   return damaged;
+}
+
+std::vector<BlockIds> IndexSet::IdsOf(std::span<const DamagedFile> damaged) {
+  std::vector<BlockIds> ids;
+  std::ranges::transform(damaged, std::back_inserter(ids), &DamagedFile::ids);
+  return ids;
 }
 
 Result<std::vector<store::Damage>> IndexSet::VerifySaved() const {
@@ -315,10 +320,7 @@ Status IndexSet::Writer::MakeAnew(IndexPart part, std::span<const BlockIds> dama
 Status IndexSet::Writer::RepairSaved() {
   for (const IndexPart part : set_->parts_) {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<DamagedFile> damaged, set_->DamagedOf(index::KindOf(part)));
-    if (damaged.empty()) continue;
-    std::vector<BlockIds> files;
-    std::ranges::transform(damaged, std::back_inserter(files), &DamagedFile::ids);
-    EVERLONG_RETURN_IF_ERROR(MakeAnew(part, files));
+    if (!damaged.empty()) EVERLONG_RETURN_IF_ERROR(MakeAnew(part, IdsOf(damaged)));
   }
   return OkStatus();
 }

@@ -21,7 +21,7 @@ from everlong.models.gguf_file import from_pretrained, load_gguf
 from everlong.models.hardware import processor
 from everlong.models.profiles import store_measurement, stored_measurement
 from everlong.models.quiet import without_progress_bars
-from everlong.models.rounded_weights import FORMATS, round_weights
+from everlong.models.rounded_weights import require_rounding, round_weights
 from everlong.models.validation import require_name
 from everlong.text.progress import show_working
 
@@ -57,7 +57,7 @@ def load(
 
     Without a `device_map` the model lies on the GPU, if everlong was built for that GPU and it has room for the
     weights; else on the CPU. Without a `dtype` (a torch dtype or its name) the checkpoint's is used. On a CPU it is the
-    faster of fp32 and 16 bits: a timed short prefill decides that for a machine, once, and `models/profiles.py` keeps
+    faster of fp32 and 16 bits: its first layer, timed, decides that for a machine, once, and `models/profiles.py` keeps
     it. A CPU without AVX-512 or AMX computes in fp32, and nothing is timed. Weights stay as
     they are that have several dtypes, are quantized, or would take more than half of the free memory in the other
     dtype. "auto" is always the checkpoint's.
@@ -141,8 +141,7 @@ def embedded_file() -> pathlib.Path:
 
 
 def _require_roundable(weights: str, name_or_path: str, dtype: Any, arguments: dict[str, Any]) -> None:
-    if weights not in FORMATS:
-        raise ValueError(f"weights is {weights!r}, expected one of {', '.join(FORMATS)}")
+    require_rounding(weights)
     if dtype is not None:
         raise ValueError(f"weights={weights!r} says how wide matrices are, and dtype={dtype!r} too; leave one out")
     if name_or_path == DEFAULT_MODEL or is_gguf_file(os.path.expanduser(name_or_path)) or arguments.get("gguf_file"):

@@ -19,6 +19,12 @@ _ROWS_AT_ONCE = 4_096
 _NOTED = "_everlong_weights"  # an attribute of a rounded model
 
 
+def require_rounding(weights: str) -> None:
+    """Raise ValueError for a name that is none of FORMATS."""
+    if weights not in FORMATS:
+        raise ValueError(f"weights is {weights!r}, expected one of {', '.join(FORMATS)}")
+
+
 @torch.no_grad()
 def round_weights(model: Any, weights: str) -> Any:
     """Round the matrices of a model on the CPU in place, and make all other weights fp32. Return it.
@@ -26,8 +32,7 @@ def round_weights(model: Any, weights: str) -> Any:
     A matrix whose rows are no whole number of blocks stays as it is. Raises ValueError for a name that is none of
     FORMATS, for a model that is quantized already, and for one whose weights are for the most part no such matrices.
     """
-    if weights not in FORMATS:
-        raise ValueError(f"weights is {weights!r}, expected one of {', '.join(FORMATS)}")
+    require_rounding(weights)
     if getattr(model, "quantization_method", None) is not None:
         raise ValueError(f"weights={weights!r} rounds the matrices of a model, and this one is quantized already")
     total = sum(parameter.numel() for parameter in model.parameters())
