@@ -16,6 +16,7 @@
 #include "everlong/base/status.h"
 #include "everlong/kv/frame_kv.h"
 #include "everlong/kv/rope_table.h"
+#include "everlong/weights/block_matrix.h"
 
 namespace everlong::ops {
 
@@ -65,6 +66,8 @@ Rows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
 
 // Return a view of k, v [L, Hkv, F, D]: [F, D] contiguous, the same strides, no row twice.
 kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v);
+// Return a view of blocks uint8 [N, bytes of a row], in a format of block_format.h.
+weights::BlockMatrix MatrixOf(std::string_view op, const Tensor& blocks, int64_t format);
 // Return a view of cos, sin [F, rotary_dim / 2] fp32, contiguous.
 kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, const Tensor& sin,
                       const kv::FrameKv& frame);

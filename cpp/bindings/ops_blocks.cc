@@ -15,9 +15,7 @@
 #include "ops_results.h"
 
 namespace everlong::ops {
-namespace {
 
-// Return a view of blocks uint8 [N, bytes of a row].
 weights::BlockMatrix MatrixOf(std::string_view op, const Tensor& blocks, int64_t format) {
   const auto of = static_cast<weights::BlockFormat>(RequireInt32(op, "format", format, 0));
   ThrowIfError(op, weights::RowBytes(of, 0).status());
@@ -36,6 +34,8 @@ weights::BlockMatrix MatrixOf(std::string_view op, const Tensor& blocks, int64_t
   ThrowIfError(op, weights::Validate(matrix));
   return matrix;
 }
+
+namespace {
 
 // Return bias [N] of any element type, as fp32.
 std::vector<float> BiasOf(std::string_view op, const Tensor& bias, int64_t count) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace everlong::ops {
 
@@ -55,6 +56,9 @@ DecodeKvFunction DecodeKv;
 // Only on the host.
 Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const std::optional<Tensor>& bias);
 Tensor BlockRows(const Tensor& blocks, const Tensor& ids, int64_t format, torch::headeronly::ScalarType dtype);
+void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, const std::vector<Tensor>& vectors,
+                 const std::vector<int64_t>& formats, const Tensor& k, const Tensor& v, const Tensor& cos,
+                 const Tensor& sin, int64_t begin, int64_t end, double epsilon, double scale);
 
 // They have the CPU's arguments, checks and errors, and enqueue on the current stream. Only encode_kv waits, and
 // archive_kv without `refused`, because both must know that every number was finite. The host reads cos and sin of

@@ -48,6 +48,9 @@ STABLE_TORCH_LIBRARY(everlong, m) {
       "ScalarType dtype) -> (Tensor, Tensor)");
   m.def("block_linear(Tensor x, Tensor blocks, int format, Tensor? bias=None) -> Tensor");
   m.def("block_rows(Tensor blocks, Tensor ids, int format, ScalarType dtype) -> Tensor");
+  m.def(
+      "decode_tokens_(Tensor(a!) hidden, Tensor[] matrices, Tensor[] vectors, int[] formats, Tensor(b!) k, Tensor(c!) v, "
+      "Tensor cos, Tensor sin, int begin, int end, float epsilon, float scale) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
@@ -63,4 +66,5 @@ STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {
   m.impl("decode_kv", TORCH_BOX(&everlong::ops::DecodeKv));
   m.impl("block_linear", TORCH_BOX(&everlong::ops::BlockLinear));
   m.impl("block_rows", TORCH_BOX(&everlong::ops::BlockRows));
+  m.impl("decode_tokens_", TORCH_BOX(&everlong::ops::DecodeTokens));
 }

@@ -86,29 +86,55 @@ Status Validate(const BlockMatrix& matrix) {
   return OkStatus();
 }
 
-void Multiply(const BlockMatrix& matrix, const ConstRows& x, std::span<const float> bias, const MutableRows& out) {
-  const Result<int64_t> row_bytes = RowBytes(matrix.format, matrix.columns);
-  EVERLONG_CHECK(row_bytes.ok() && (bias.empty() || static_cast<int64_t>(bias.size()) == matrix.rows));
-  const CodeTraits traits = TraitsOf(matrix.format);
-  const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows;
-  const auto x_row_bytes = matrix.columns * static_cast<int64_t>(DTypeSize(x.dtype));
-  std::vector<CodedSpan> spans(static_cast<size_t>(SpansOf(matrix.columns) * std::min(x.count, kRowsAtOnce)));
+void Multiply(const ConstRows& x, std::span<const RowProduct> products) {
+  EVERLONG_CHECK(!products.empty());
+  const int64_t columns = products[0].matrix.columns;
+  // Codes of x, once for all formats that want the same ones.
+  std::vector<CodeTraits> coded;
+  std::vector<size_t> codes_of(products.size());  // which of them a matrix is multiplied with
+  std::vector<int64_t> first_tile(products.size() + 1);
+  for (size_t i = 0; i < products.size(); ++i) {
+    const BlockMatrix& matrix = products[i].matrix;
+    EVERLONG_CHECK(matrix.columns == columns && RowBytes(matrix.format, columns).ok());
+    EVERLONG_CHECK(products[i].bias.empty() || static_cast<int64_t>(products[i].bias.size()) == matrix.rows);
+    const CodeTraits traits = TraitsOf(matrix.format);
+    codes_of[i] = static_cast<size_t>(std::ranges::find(coded, traits) - coded.begin());
+    if (codes_of[i] == coded.size()) coded.push_back(traits);
+    first_tile[i + 1] = first_tile[i] + (matrix.rows + kTileRows - 1) / kTileRows;
+  }
+  const auto x_row_bytes = columns * static_cast<int64_t>(DTypeSize(x.dtype));
+  const int64_t row_spans = SpansOf(columns);
+  const auto kinds = static_cast<int64_t>(coded.size());
+  std::vector<CodedSpan> spans(static_cast<size_t>(kinds * row_spans * std::min(x.count, kRowsAtOnce)));
   for (int64_t first = 0; first < x.count; first += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, x.count - first);
-    const auto code = [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
+    ParallelFor(0, count * kinds, kNumbersAPart / std::max<int64_t>(columns, 1) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t t = i % count;
+        const int64_t kind = i / count;
         const void* const row = static_cast<const std::byte*>(x.data) + (first + t) * x_row_bytes;
-        BestProductKernel().code_row(row, x.dtype, matrix.columns, traits, spans.data() + t, count);
+        CodedSpan* const out = spans.data() + kind * row_spans * count + t;
+        BestProductKernel().code_row(row, x.dtype, columns, coded[static_cast<size_t>(kind)], out, count);
       }
-    };
-    ParallelFor(0, count, kNumbersAPart / std::max<int64_t>(matrix.columns, 1) + 1, code);
-    const int64_t products = std::max<int64_t>(matrix.columns * kTileRows * count, 1);
-    ParallelFor(0, tiles, kProductsAPart / products + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile) {
-        MultiplyTile(matrix, *row_bytes, tile * kTileRows, spans.data(), first, count, bias, out);
+    });
+    const int64_t grain = kProductsAPart / std::max<int64_t>(columns * kTileRows * count, 1) + 1;
+    ParallelFor(0, first_tile.back(), grain, [&](int64_t begin, int64_t end) {
+      for (size_t i = 0; i < products.size(); ++i) {
+        const RowProduct& product = products[i];
+        const int64_t row_bytes = *RowBytes(product.matrix.format, columns);
+        const CodedSpan* const own = spans.data() + static_cast<int64_t>(codes_of[i]) * row_spans * count;
+        for (int64_t tile = std::max(begin, first_tile[i]); tile < std::min(end, first_tile[i + 1]); ++tile) {
+          MultiplyTile(product.matrix, row_bytes, (tile - first_tile[i]) * kTileRows, own, first, count, product.bias,
+                       product.out);
+        }
       }
     });
   }
+}
+
+void Multiply(const BlockMatrix& matrix, const ConstRows& x, std::span<const float> bias, const MutableRows& out) {
+  const RowProduct product[] = {{matrix, bias, out}};
+  Multiply(x, product);
 }
 
 void DecodeRows(const BlockMatrix& matrix, std::span<const int64_t> ids, const MutableRows& out) {

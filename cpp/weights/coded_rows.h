@@ -33,6 +33,7 @@ inline int64_t SpansOf(int64_t columns) { return (columns + kSpan - 1) / kSpan; 
 struct CodeTraits {
   int32_t offset = 0;       // what is added to a code, so that it is not negative
   bool has_halves = false;  // 16 elements share a scale, not 32
+  bool operator==(const CodeTraits&) const = default;
 };
 
 }  // namespace everlong::weights

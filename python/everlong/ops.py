@@ -1,6 +1,6 @@
 """`torch.ops.everlong.*` with types: take the rotation off keys, put it on, and turn the frame to and from bytes.
 
-Products with matrices in the blocks of GGUF files are the last two.
+Products with matrices in the blocks of GGUF files are the last three.
 
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
 
@@ -315,6 +315,34 @@ def block_rows(blocks: torch.Tensor, ids: torch.Tensor, format: int, dtype: torc
     return out
 
 
+@_with_torchs_errors
+def decode_tokens_(
+    hidden: torch.Tensor,
+    matrices: list[torch.Tensor],
+    vectors: list[torch.Tensor],
+    formats: list[int],
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    begin: int,
+    end: int,
+    epsilon: float,
+    scale: float,
+) -> None:
+    """Replace hidden [T, E] by what L layers of Llama's kind make of T tokens. On the CPU, in float32.
+
+    Each layer has 7 matrices [out, in] in blocks of their `formats`: query, key, value, output, gate, up, down. It has
+    11 vectors: the norms before attention, of queries and of keys [D], and before the feed-forward, then a bias for
+    each matrix. A vector that a layer lacks is empty. The tokens' keys, turned by cos, sin [T, D / 2], and their values
+    go to slots from `end` on of k, v [L, Hkv, F, D]. Each token attends to all slots from `begin` to its own. `scale`
+    multiplies q . k. A token's result does not depend on those that follow it.
+    """
+    torch.ops.everlong.decode_tokens_(
+        hidden, matrices, vectors, formats, k, v, cos, sin, begin, end, epsilon, scale
+    )
+
+
 _ROWS_AT_ONCE = 1024  # of a matrix that are decoded for a gradient
 
 
@@ -450,3 +478,4 @@ register_fake("everlong::encode_kv", _encoded)
 register_fake("everlong::decode_kv", _decoded)
 register_fake("everlong::block_linear", _multiplied)
 register_fake("everlong::block_rows", _looked_up)
+register_fake("everlong::decode_tokens_", _written_in_place)

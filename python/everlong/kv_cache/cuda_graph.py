@@ -8,13 +8,13 @@ again for each. Attention then goes through all slots of the frame, under a mask
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from everlong.kv_cache.cache import ResidentCache
 from everlong.kv_cache.phase import PhaseTap
+from everlong.kv_cache.watched_model import WatchedModel
 from everlong.models.attach import AttachedModel
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument
@@ -40,9 +40,7 @@ class GraphStep:
         self._slots = torch.arange(cache.slots, device=served.device)
         self._graph: Any = None
         self._logits = torch.zeros(0)  # [1, V], written whenever the graph is played
-        self._modules: list[torch.nn.Module] = []
-        self._weights: list[int] = []  # where they lie
-        self._hooks: list[Mapping[int, object]] = []  # of all modules but the one that the phase is read from
+        self._model = WatchedModel(served)
         self._tokens = 0  # one by one, since something else was computed
 
     @property
@@ -50,16 +48,16 @@ class GraphStep:
         """Whether a token is computed by playing a recorded graph."""
         return self._graph is not None
 
-    def token(self, chunk: Tokens, position: int) -> torch.Tensor | None:
+    def tokens(self, chunk: Tokens, position: int, *_: object, **__: object) -> torch.Tensor | None:
         """Compute a token at a position as the model counts. Return its logits [1, V]; None: the caller computes it."""
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
         if not self._able or len(chunk) != 1 or aside:
             self._tokens = 0
             return None
         self._tokens += 1
-        if self._tokens == 1:  # between two tokens of one answer nobody changes the model
-            self._look_at_model()
-        if self._listened_to() or not (self._graph or (self._tokens > _TOKENS_BEFORE and self._record())):
+        if self._tokens == 1 and self._model.changed():  # between two tokens of one answer nobody changes the model
+            self._graph = None
+        if self._model.listened_to() or not (self._graph or (self._tokens > _TOKENS_BEFORE and self._record())):
             return None
         self.give(int(chunk.ids[0]), position)
         self._graph.replay()
@@ -112,16 +110,3 @@ class GraphStep:
             return False
         self._graph = graph
         return True
-
-    def _look_at_model(self) -> None:
-        """Drop the recording where the model has other modules or weights by now."""
-        modules = list(self._served.model.modules())
-        weights = [weight.data_ptr() for weight in self._served.model.parameters()]
-        if modules != self._modules or weights != self._weights:
-            self._graph, self._modules, self._weights = None, modules, weights
-            heard = [module for module in modules if module is not self._served.rotary]
-            self._hooks = [hooks for one in heard for hooks in (one._forward_hooks, one._forward_pre_hooks)]
-
-    def _listened_to(self) -> bool:
-        """Return whether a module has a hook, beside those that read the rotation."""
-        return any(self._hooks) or not all(map(PhaseTap.observes, self._served.rotary._forward_hooks.values()))

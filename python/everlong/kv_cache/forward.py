@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from everlong.kv_cache.batching import Computed, current_job
+from everlong.kv_cache.block_step import BlockStep
 from everlong.kv_cache.cache import ResidentCache
 from everlong.kv_cache.cuda_graph import GraphStep
 from everlong.kv_cache.phase import PhaseTap
@@ -33,7 +34,7 @@ class FrameForward:
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
         self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
-        self.step = GraphStep(served, cache, self.phase)
+        self.step = (GraphStep if served.device.type == "cuda" else BlockStep)(served, cache, self.phase)
         tables = (served.rope, *served.sliding.values())
         self.positions = (served.first_position, *(table.fingerprint() for table in tables))
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
@@ -59,9 +60,12 @@ class FrameForward:
             logits, *self.newest = work.compute(_PendingForward(self, chunk, first, keep_all, threading.get_ident()))
             cache.commit(*self.newest)
             return logits
-        played = self.step.token(chunk, first)
-        if played is not None:
-            return played
+        own = self.step.tokens(
+            chunk, first, lambda: self.alone(chunk, first, keep_all=keep_all)[0], keep_all=keep_all
+        )
+        if own is not None:
+            self.newest = self.phase.newest
+            return own
         logits, *self.newest = self.alone(chunk, first, keep_all=keep_all)
         cache.commit(*self.newest)
         return logits

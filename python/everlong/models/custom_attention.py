@@ -59,6 +59,11 @@ def override_attention(model: Any, attend: AttentionFn) -> Iterator[None]:
         _own.brought = before
 
 
+def is_overridden() -> bool:
+    """Return whether this thread is inside `override_attention`."""
+    return getattr(_own, "brought", None) is not None
+
+
 def _attend(
     module: torch.nn.Module,
     query: torch.Tensor,

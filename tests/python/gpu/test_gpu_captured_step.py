@@ -31,7 +31,9 @@ def opened(model: Any) -> everlong.MemoryModel:
 def step_of(mm: everlong.MemoryModel) -> GraphStep:
     zones = mm.frame.zones
     assert isinstance(zones, KvZones)
-    return zones.computing.step
+    step = zones.computing.step
+    assert isinstance(step, GraphStep)
+    return step
 
 
 def logits_one_by_one(mm: everlong.MemoryModel, ids: Sequence[int]) -> torch.Tensor:

@@ -52,6 +52,16 @@ Status Validate(const BlockMatrix& matrix);
 // hook, and any number of calls may run at once. The matrix is valid. `out` shares no memory with x.
 void Multiply(const BlockMatrix& matrix, const ConstRows& x, std::span<const float> bias, const MutableRows& out);
 
+// One of several matrices that are multiplied with the same rows.
+struct RowProduct {
+  BlockMatrix matrix;
+  std::span<const float> bias;  // [N], or none
+  MutableRows out;              // [T, N]
+};
+
+// Do the same for at least one matrix, which all have K columns, in one loop.
+void Multiply(const ConstRows& x, std::span<const RowProduct> products);
+
 // out [count, K] = the matrix' rows `ids`, decoded to fp32 and then rounded. Each id is below N.
 void DecodeRows(const BlockMatrix& matrix, std::span<const int64_t> ids, const MutableRows& out);
 

@@ -1,0 +1,232 @@
+"""A token that the core computes through all layers at once, beside the same model's own forward."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+
+import everlong
+from everlong import ops
+from everlong.kv_cache.block_step import BlockStep
+from everlong.models import load
+from everlong.models.custom_attention import attend_plainly, override_attention
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
+from everlong.models.rounded_weights import round_weights
+from everlong.models.tokens import Tokens
+from everlong.models.trial import spread
+from support import SMALL, byte_tokenizer, random_text
+from support.settings import changed
+from support.gguf_files import HALVES, write_gguf
+
+class Louder(torch.nn.Module):
+    """Another activation than the config's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 50 * x
+
+
+# A number of a token may be turned to the next code of 8 bits by rounding alone.
+NOISE = 0.02
+
+
+def from_file(folder: pathlib.Path, format: Any, *, width: int = 256) -> Any:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("EVERLONG_CACHE", str(folder / "cache"))
+        return load(str(write_gguf(folder / "tiny.gguf", format=format, width=width, context=4096)))[0]
+
+
+def rounded(kind: str, dtype: torch.dtype = torch.float32) -> Any:
+    """Return a tiny model with biases, or with norms of its heads, whose matrices were rounded to blocks."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 4096,
+    }
+    config = (Qwen2Config if kind == "qwen2" else Qwen3Config)(**sizes)
+    model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) / 4)
+    round_weights(model, "int8")
+    return model.eval()
+
+
+@contextlib.contextmanager
+def calls() -> Iterator[mock.Mock]:
+    """Context manager: yield a mock that counts the calls of the core."""
+    with mock.patch.object(ops, "decode_tokens_", wraps=ops.decode_tokens_) as counted:
+        yield counted
+
+
+def compared(mm: everlong.MemoryModel, token: int) -> float:
+    """Compute a token both ways. Return how far apart the logits are. What is written must agree as well."""
+    frame: Any = mm.frame
+    cache = frame.zones.cache
+    end = cache.end
+    found, written = [], []
+    for own in (True, False):
+        with frame.branch(), contextlib.ExitStack() as undo:
+            if not own:
+                undo.enter_context(mock.patch.object(BlockStep, "tokens", return_value=None))
+            counted = undo.enter_context(calls())
+            found.append(frame.extend(torch.tensor([token]), "generated"))
+            assert counted.call_count == own
+            assert cache.end == end + 1
+            written.append([x[..., end, :].clone() for x in (cache.k, cache.v, cache.cos, cache.sin)])
+    for one, other in zip(*written, strict=True):
+        assert float((one - other).norm() / other.norm()) < NOISE
+    return float((found[0] - found[1]).norm() / spread(found[1]))
+
+
+def in_all_states(model: Any) -> None:
+    """In an empty frame, in one that has evicted, and behind pages that came back."""
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm:
+        frame: Any = mm.frame
+        mm.frame.extend(mm.encode(random_text(60)), "read")
+        errors = [compared(mm, 17)]
+        mm.read(random_text(900))
+        assert mm.frame.os.evicted
+        errors.append(compared(mm, 99))
+        mm.frame.recall(mm.memory.core.blocks.pages()[2:5])
+        assert frame.zones.cache.recalled > 0
+        errors.append(compared(mm, 200))
+        assert max(errors) < NOISE
+
+
+@pytest.mark.parametrize("format", sorted(HALVES), ids=lambda format: format.name)
+def test_a_files_model_decodes_as_by_its_modules(format: Any, tmp_path: pathlib.Path) -> None:
+    in_all_states(from_file(tmp_path, format))
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_biases_and_norms_of_heads_are_computed_too(kind: str) -> None:
+    in_all_states(rounded(kind))
+
+
+def test_an_answer_is_computed_by_it_and_is_that_of_the_modules() -> None:
+    model = rounded("qwen2")
+    answers = []
+    for able in (True, False):
+        with (
+            everlong.MemoryModel(model, byte_tokenizer(), None, changed(SMALL, draft_tokens=0)) as mm,
+            calls() as counted,
+            contextlib.nullcontext() if able else mock.patch.object(BlockStep, "tokens", return_value=None),
+        ):
+            mm.read(random_text(900))
+            answers.append(mm.generate("What did it say?", max_new_tokens=16, eos_token_id=-1).token_ids)
+            assert (counted.call_count >= 15) is able, "one for each token but the last"
+            assert able or counted.call_count == 0
+    assert answers[0] == answers[1]
+
+
+def test_it_stands_aside_for_whoever_listens() -> None:
+    model = rounded("qwen3")
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+        mm.read(random_text(300))
+
+        def played(tokens: int = 1) -> int:
+            counted.reset_mock()
+            with mm.frame.branch():
+                mm.frame.extend(torch.arange(5, 5 + tokens), "generated")
+            return counted.call_count
+
+        assert played() == 1
+        heard: list[int] = []
+        hook = model.model.layers[1].mlp.register_forward_hook(lambda *_: heard.append(1))
+        assert played() == 0
+        assert heard == [1]
+        hook.remove()
+        assert played() == 1
+        with override_attention(model, attend_plainly):
+            assert played() == 0
+        maps = LowRankMaps(MapSettings(2), mapped_layers(model))
+        maps.requires_grad_(requires_grad=False)
+        with AttachedMaps(maps, model).active():
+            assert played() == 0
+        assert played() == 1
+        model.model.layers[0].mlp.up_proj = torch.nn.Linear(64, 96, bias=False)
+        assert played(2) == 0, "the model was changed"
+        assert played() == 0
+
+
+def test_a_model_of_another_kind_or_dtype_is_left_to_its_modules(tmp_path: pathlib.Path) -> None:
+    narrow = from_file(tmp_path, 8, width=32)  # heads of 8 numbers
+    half = rounded("qwen2", torch.bfloat16)
+    for model in (narrow, half):
+        with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+            mm.read(random_text(100))
+            mm.generate("And?", max_new_tokens=4, eos_token_id=-1)
+            assert counted.call_count == 0
+
+
+def test_a_model_that_computes_something_else_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
+    model = rounded("qwen2")
+    model.model.layers[2].mlp.act_fn = Louder().eval()  # its config still says silu
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+        mm.read(random_text(100))
+        with caplog.at_level(logging.INFO, logger="everlong"):
+            mm.generate("And?", max_new_tokens=4, eos_token_id=-1)
+        assert counted.call_count == 1
+        assert "tokens are computed module by module" in caplog.text
+
+
+@pytest.mark.parametrize("ahead", [2, 5, 17])
+def test_tokens_at_once_are_bit_for_bit_those_one_by_one(ahead: int) -> None:
+    """So a draft changes no answer."""
+    with everlong.MemoryModel(rounded("qwen3"), byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+        mm.read(random_text(900))
+        frame: Any = mm.frame
+        ids = torch.arange(3, 3 + ahead)
+        with frame.branch():
+            frame.extend(torch.tensor([1]), "generated")
+            counted.reset_mock()
+            together = frame.zones.computing.ahead(frame.os.next_position(), Tokens(ids))[0]
+            assert counted.call_count == 1
+            one_by_one = [frame.extend(ids[at : at + 1], "generated") for at in range(ahead)]
+        assert torch.equal(together, torch.cat(one_by_one))
+
+
+def test_wrong_arguments_are_named() -> None:
+    model = rounded("qwen2")
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+        mm.read(random_text(100))
+        mm.frame.extend(torch.tensor([5]), "generated")
+        given = list(counted.call_args.args)
+        torch.library.opcheck(
+            torch.ops.everlong.decode_tokens_.default, tuple(given), test_utils=("test_schema", "test_faketensor")
+        )
+        before = given[0].clone()
+        for at, wrong, words in (
+            (0, given[0][:, :32].contiguous(), "expected"),
+            (0, given[0].double(), "hidden is Double"),
+            (0, given[0][0], "at least one token"),
+            (1, given[1][1:], "7, 7 and 11 for each layer"),
+            (1, [given[1][1], *given[1][1:]], "query is"),
+            (1, [given[1][0].float(), *given[1][1:]], "blocks is Float"),
+            (2, [given[2][0].double(), *given[2][1:]], "a norm is Double"),
+            (2, [*given[2][:4], given[2][4][:3], *given[2][5:]], "bias of 3"),
+            (3, [9, *given[3][1:]], "the format of a matrix is 9"),
+            (4, given[4].double(), "k is Double"),
+            (5, given[5][:2], "v is"),
+            (6, given[6][:, :3].contiguous(), "cos, sin is"),
+            (8, -1, "begin, end is"),
+            (9, given[4].shape[2], "begin, end is"),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                ops.decode_tokens_(*given[:at], wrong, *given[at + 1 :])
+        assert torch.equal(before, given[0])
