@@ -62,14 +62,61 @@ class LayerTensors {
   const int64_t* formats_;
 };
 
-}  // namespace
+// The frame of one stream, and its tokens.
+struct OwnStream {
+  kv::FrameKv frame;
+  weights::Stream stream;  // of the first layer
 
-void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, const std::vector<Tensor>& vectors,
-                 const std::vector<int64_t>& formats, const Tensor& k, const Tensor& v, const Tensor& cos,
-                 const Tensor& sin, int64_t begin, int64_t end, double epsilon, double scale) {
+  [[nodiscard]] weights::Stream Of(size_t layer) const {
+    weights::Stream of = stream;
+    of.k += static_cast<int64_t>(layer) * frame.layer_stride;
+    of.v += static_cast<int64_t>(layer) * frame.layer_stride;
+    return of;
+  }
+};
+
+OwnStream StreamOf(const Tensor& k, const Tensor& v, int64_t begin, int64_t end, int64_t tokens) {
   RequireKeysAndValues(kOp, k, v);
   const kv::FrameKv frame = FrameOf(kOp, k, v);
   if (!k.is_cpu() || frame.dtype != DType::kFloat32) Reject(kOp, "k", Describe(k), "float32 on the CPU");
+  if (tokens < 1 || begin < 0 || end < begin || end > frame.slots - tokens) {
+    Reject(kOp, "begin, end, tokens",
+           std::to_string(begin) + ", " + std::to_string(end) + ", " + std::to_string(tokens),
+           "slots of " + std::to_string(frame.slots));
+  }
+  return {frame,
+          {tokens, static_cast<float*>(frame.k), static_cast<float*>(frame.v), frame.head_stride, begin, end}};
+}
+
+}  // namespace
+
+void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, const std::vector<Tensor>& vectors,
+                  const std::vector<int64_t>& formats, const std::vector<Tensor>& k, const std::vector<Tensor>& v,
+                  const std::vector<int64_t>& spans, const Tensor& cos, const Tensor& sin, double epsilon,
+                  double scale) {
+  const int64_t tokens = hidden.dim() == 2 ? hidden.size(0) : 0;
+  (void)Numbers("hidden", hidden, tokens);
+  if (k.empty() || v.size() != k.size() || spans.size() != 3 * k.size()) {
+    Reject(kOp, "the streams",
+           std::to_string(k.size()) + " k, " + std::to_string(v.size()) + " v and " + std::to_string(spans.size()) +
+               " numbers",
+           "one k, one v and begin, end, tokens for each");
+  }
+  std::vector<OwnStream> streams;
+  int64_t taken = 0;
+  for (size_t i = 0; i < k.size(); ++i) {
+    streams.push_back(StreamOf(k[i], v[i], spans[3 * i], spans[3 * i + 1], spans[3 * i + 2]));
+    const kv::FrameKv& first = streams[0].frame;
+    const kv::FrameKv& own = streams[i].frame;
+    if (own.layers != first.layers || own.kv_heads != first.kv_heads || own.head_dim != first.head_dim) {
+      Reject(kOp, "k", Describe(k[i]), "the layers and heads of the first, " + Describe(k[0]));
+    }
+    taken += streams[i].stream.tokens;
+  }
+  const kv::FrameKv& frame = streams[0].frame;
+  if (taken != tokens) {
+    Reject(kOp, "hidden", Describe(hidden), "[T, E] of the streams' " + std::to_string(taken) + " tokens");
+  }
   const auto layers = static_cast<size_t>(frame.layers);
   if (matrices.size() != layers * kMatrices || vectors.size() != layers * kVectors ||
       formats.size() != matrices.size()) {
@@ -78,16 +125,7 @@ void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, con
                std::to_string(vectors.size()) + " vectors",
            "7, 7 and 11 for each layer of k");
   }
-  const int64_t tokens = hidden.dim() == 2 ? hidden.size(0) : 0;
-  if (tokens < 1) Reject(kOp, "hidden", Describe(hidden), "[T, E] of at least one token");
-  if (begin < 0 || end < begin || end > frame.slots - tokens) {
-    Reject(kOp, "begin, end", std::to_string(begin) + ", " + std::to_string(end),
-           "slots of " + std::to_string(frame.slots));
-  }
-  (void)Numbers("hidden", hidden, tokens);
-  const std::span<float> x(static_cast<float*>(hidden.mutable_data_ptr()), static_cast<size_t>(hidden.numel()));
   weights::TokenStep step;
-  step.tokens = tokens;
   step.cos = Numbers("cos", cos, tokens);
   step.sin = Numbers("sin", sin, tokens);
   step.epsilon = static_cast<float>(epsilon);
@@ -100,16 +138,14 @@ void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, con
   checked.reserve(layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     checked.push_back(LayerTensors(matrices, vectors, formats, layer).Layer());
-    if (layer == 0) {
-      step.shape = {checked[0].query.matrix.rows / frame.head_dim, frame.kv_heads, frame.head_dim};
-    }
+    if (layer == 0) step.shape = {checked[0].query.matrix.rows / frame.head_dim, frame.kv_heads, frame.head_dim};
     ThrowIfError(kOp, weights::Validate(checked.back(), step.shape, hidden.size(1)));
   }
+  const std::span<float> x(static_cast<float*>(hidden.mutable_data_ptr()), static_cast<size_t>(hidden.numel()));
+  std::vector<weights::Stream> of_layer(streams.size());
   for (size_t layer = 0; layer < layers; ++layer) {
-    const int64_t at = static_cast<int64_t>(layer) * frame.layer_stride;
-    const weights::LayerSlots slots = {static_cast<float*>(frame.k) + at, static_cast<float*>(frame.v) + at,
-                                       frame.head_stride, begin, end};
-    weights::ComputeTokens(checked[layer], step, slots, x);
+    for (size_t i = 0; i < streams.size(); ++i) of_layer[i] = streams[i].Of(layer);
+    weights::ComputeTokens(checked[layer], step, of_layer, x);
   }
 }
 

@@ -57,8 +57,9 @@ DecodeKvFunction DecodeKv;
 Tensor BlockLinear(const Tensor& x, const Tensor& blocks, int64_t format, const std::optional<Tensor>& bias);
 Tensor BlockRows(const Tensor& blocks, const Tensor& ids, int64_t format, torch::headeronly::ScalarType dtype);
 void DecodeTokens(const Tensor& hidden, const std::vector<Tensor>& matrices, const std::vector<Tensor>& vectors,
-                 const std::vector<int64_t>& formats, const Tensor& k, const Tensor& v, const Tensor& cos,
-                 const Tensor& sin, int64_t begin, int64_t end, double epsilon, double scale);
+                  const std::vector<int64_t>& formats, const std::vector<Tensor>& k, const std::vector<Tensor>& v,
+                  const std::vector<int64_t>& spans, const Tensor& cos, const Tensor& sin, double epsilon,
+                  double scale);
 
 // They have the CPU's arguments, checks and errors, and enqueue on the current stream. Only encode_kv waits, and
 // archive_kv without `refused`, because both must know that every number was finite. The host reads cos and sin of

@@ -49,8 +49,8 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   m.def("block_linear(Tensor x, Tensor blocks, int format, Tensor? bias=None) -> Tensor");
   m.def("block_rows(Tensor blocks, Tensor ids, int format, ScalarType dtype) -> Tensor");
   m.def(
-      "decode_tokens_(Tensor(a!) hidden, Tensor[] matrices, Tensor[] vectors, int[] formats, Tensor(b!) k, Tensor(c!) v, "
-      "Tensor cos, Tensor sin, int begin, int end, float epsilon, float scale) -> ()");
+      "decode_tokens_(Tensor(a!) hidden, Tensor[] matrices, Tensor[] vectors, int[] formats, Tensor(b!)[] k, "
+      "Tensor(c!)[] v, int[] spans, Tensor cos, Tensor sin, float epsilon, float scale) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(everlong, CPU, m) {

@@ -321,26 +321,24 @@ def decode_tokens_(
     matrices: list[torch.Tensor],
     vectors: list[torch.Tensor],
     formats: list[int],
-    k: torch.Tensor,
-    v: torch.Tensor,
+    k: list[torch.Tensor],
+    v: list[torch.Tensor],
+    spans: list[int],
     cos: torch.Tensor,
     sin: torch.Tensor,
-    begin: int,
-    end: int,
     epsilon: float,
     scale: float,
 ) -> None:
-    """Replace hidden [T, E] by what L layers of Llama's kind make of T tokens. On the CPU, in float32.
+    """Replace hidden [T, E] by what L layers of Llama's kind make of the tokens of some streams. On the CPU, float32.
 
     Each layer has 7 matrices [out, in] in blocks of their `formats`: query, key, value, output, gate, up, down. It has
     11 vectors: the norms before attention, of queries and of keys [D], and before the feed-forward, then a bias for
-    each matrix. A vector that a layer lacks is empty. The tokens' keys, turned by cos, sin [T, D / 2], and their values
-    go to slots from `end` on of k, v [L, Hkv, F, D]. Each token attends to all slots from `begin` to its own. `scale`
-    multiplies q . k. A token's result does not depend on those that follow it.
+    each matrix. A vector that a layer lacks is empty. A stream has k, v [L, Hkv, F, D], and three numbers of `spans`:
+    begin, end, tokens. Its tokens' keys, turned by cos, sin [T, D / 2], and their values go to slots from `end` on.
+    Each token attends to all slots from `begin` to its own. `scale` multiplies q . k. A token's result does not depend
+    on those that follow it, nor on other streams.
     """
-    torch.ops.everlong.decode_tokens_(
-        hidden, matrices, vectors, formats, k, v, cos, sin, begin, end, epsilon, scale
-    )
+    torch.ops.everlong.decode_tokens_(hidden, matrices, vectors, formats, k, v, spans, cos, sin, epsilon, scale)
 
 
 _ROWS_AT_ONCE = 1024  # of a matrix that are decoded for a gradient

@@ -195,8 +195,10 @@ struct OwnedLayer {
     v = Normal(shape.kv_heads * kSlots * shape.head_dim, random);
   }
 
-  [[nodiscard]] TokenStep Step() const { return {shape, 1, cos, sin, 1e-6F, 0.2F}; }
-  LayerSlots Slots(int64_t begin, int64_t end) { return {k.data(), v.data(), kSlots * shape.head_dim, begin, end}; }
+  [[nodiscard]] TokenStep Step() const { return {shape, cos, sin, 1e-6F, 0.2F}; }
+  [[nodiscard]] std::vector<Stream> Tokens(int64_t begin, int64_t end, int64_t tokens = 1) {
+    return {{tokens, k.data(), v.data(), kSlots * shape.head_dim, begin, end}};
+  }
 };
 
 std::vector<double> Product(const Linear& linear, std::span<const double> x) {
@@ -265,7 +267,7 @@ TEST(DecoderLayer, ATokenIsThatOfTheFormulas) {
     const std::vector<float> x = Normal(kWidth, random);
     OwnedLayer other = of;
     std::vector<float> found = x;
-    ComputeTokens(of.layer, of.Step(), of.Slots(begin, end), found);
+    ComputeTokens(of.layer, of.Step(), of.Tokens(begin, end), found);
     const std::vector<double> expected = InDoubles(other, x, begin, end);
     double error = 0;
     double size = 0;
@@ -295,12 +297,37 @@ TEST(DecoderLayer, PartsOfALoopDoNotChangeTheBits) {
   const std::vector<float> x = Normal(kWidth, random);
   std::vector<float> found = x;
   std::vector<float> again = x;
-  ComputeTokens(of.layer, of.Step(), of.Slots(3, 600), found);
+  ComputeTokens(of.layer, of.Step(), of.Tokens(3, 600), found);
   SetParallelForHook(&Backwards);
-  ComputeTokens(other.layer, other.Step(), other.Slots(3, 600), again);
+  ComputeTokens(other.layer, other.Step(), other.Tokens(3, 600), again);
   SetParallelForHook(nullptr);
   EXPECT_EQ(found, again);
   EXPECT_EQ(of.k, other.k);
+}
+
+TEST(DecoderLayer, ATokenDoesNotDependOnThoseBesideIt) {
+  std::mt19937 random(5);
+  OwnedLayer first(random, true, true);
+  OwnedLayer second = first;
+  second.k = Normal(static_cast<int64_t>(second.k.size()), random);
+  OwnedLayer alone[2] = {first, second};
+  const std::vector<float> x = Normal(5 * kWidth, random);
+  const std::vector<float> angles = Normal(5 * 16, random);
+  // Three tokens of one stream, and two of another one.
+  std::vector<Stream> streams = first.Tokens(3, 300, 3);
+  streams.push_back(second.Tokens(0, 9, 2)[0]);
+  std::vector<float> together = x;
+  ComputeTokens(first.layer, {first.shape, angles, angles, 1e-6F, 0.2F}, streams, together);
+  for (int64_t t = 0; t < 5; ++t) {
+    OwnedLayer& of = alone[t / 3];
+    const std::span<const float> own = std::span(angles).subspan(static_cast<size_t>(t * 16), 16);
+    std::vector<float> one(x.begin() + t * kWidth, x.begin() + (t + 1) * kWidth);
+    ComputeTokens(of.layer, {of.shape, own, own, 1e-6F, 0.2F}, t < 3 ? of.Tokens(3, 300 + t) : of.Tokens(0, 6 + t),
+                  one);
+    EXPECT_TRUE(std::ranges::equal(one, std::span(together).subspan(static_cast<size_t>(t * kWidth), kWidth))) << t;
+  }
+  EXPECT_EQ(first.k, alone[0].k);
+  EXPECT_EQ(second.v, alone[1].v);
 }
 
 TEST(DecoderLayer, WhatDoesNotFitIsRefused) {

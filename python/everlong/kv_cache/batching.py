@@ -49,6 +49,12 @@ class PendingForward(Protocol):
     def alone(self) -> Computed:
         """Compute them in a forward of their own."""
 
+    def in_one_call(self, streams: Sequence[PendingForward]) -> list[tuple[torch.Tensor, slice]] | None:
+        """Compute streams, of which this is the first, without the model's modules. None: they have to do it.
+
+        Return the logits of each, and where its tokens stood in this thread's newest forward.
+        """
+
     def remember(self) -> Callable[[], None]:
         """Return a call that undoes what a forward of them changes, so that they can be computed anew."""
 
@@ -243,18 +249,20 @@ def _batched_forward(rows: Sequence[BatchJob[Any, Any]]) -> None:
     A row that fails gets its own error, and the others what they asked for.
     """
     model = _pending(rows[0]).model
-    if batches_exactly(model) is False:
-        return
+    left, streams = rows, [_pending(row) for row in rows]
     try:
-        if model not in _known:
-            _compare(rows)
-        left = [row for row in rows if row.computed is None]
-        if len(left) < 2:
-            return
-        streams = [_pending(row) for row in left]
-        for row, stream, part in zip(
-            left, streams, joint.compute(model, [stream.tokens() for stream in streams]), strict=True
-        ):
+        parts: Sequence[tuple[torch.Tensor, slice] | Exception] | None = streams[0].in_one_call(streams)
+        if parts is None:
+            if batches_exactly(model) is False:
+                return
+            if model not in _known:
+                _compare(rows)
+            left = [row for row in rows if row.computed is None]
+            if len(left) < 2:
+                return
+            streams = [_pending(row) for row in left]
+            parts = joint.compute(model, [stream.tokens() for stream in streams])
+        for row, stream, part in zip(left, streams, parts, strict=True):
             row.computed = part if isinstance(part, Exception) else (part[0], *stream.rotation(part[1]))
     except joint.BatchedForwardError as error:
         _known[model] = False

@@ -8,8 +8,10 @@ own buffers.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,13 +33,19 @@ _KINDS = ("llama", "mistral", "qwen2", "qwen3")
 _NORMS = ("input_layernorm", "self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm")
 _MATRICES = (*(f"self_attn.{name}_proj" for name in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down")))
 # The most tokens at once: a draft, or a short question. Of more, torch's attention shares what it reads.
-_MOST_TOKENS = 32
+MOST_TOKENS = 32
 # How far the logits of a model's own forward may be, as a share of their spread. Rounding may turn a number of a
 # token to the next code of 8 bits, in each layer.
 _TOLERANCE = 0.1
 
 
-ByTheModel = Callable[[], torch.Tensor]
+@dataclasses.dataclass(frozen=True)
+class StepTokens:
+    """Tokens of one frame, from a position on as the model counts."""
+
+    chunk: Tokens
+    position: int
+    keep_all: bool  # whether logits of all are wanted, and not only of the last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +62,12 @@ class _Layers:
     scale: float
 
 
+# Where the weights of a model lay when its logits were those of its own forward.
+_agreed: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+
+
 class BlockStep:
-    """Computes a few tokens behind a cache's newest slot, as `FrameForward` does.
+    """Computes a few tokens behind a cache's newest slot, as `FrameForward` does. It leaves the cache's end.
 
     It stands aside for what it cannot do. Those are models of other kinds, or in another dtype than float32, forwards
     that some slots are hidden from, or wait for, and forwards that a hook or an attention of the caller's listens to.
@@ -66,52 +78,72 @@ class BlockStep:
         self._model = WatchedModel(served)
         self._able = not cache.own and served.device.type == "cpu" and served.dtype == torch.float32
         self._layers: _Layers | None = None
-        self._tried = False
         self._in_a_row = 0  # calls, since something else was computed
 
-    def tokens(self, chunk: Tokens, position: int, by_the_model: ByTheModel, *, keep_all: bool) -> torch.Tensor | None:
-        """Compute tokens from a position on, as the model counts. Return logits [1, V] of the last, or all [n, V].
-
-        None: the caller computes them. by_the_model: does so, and leaves the cache's end. The first tokens of a model
-        are computed both ways.
-        """
+    def takes(self, chunk: Tokens) -> bool:
+        """Return whether it computes these tokens, if the model was tried."""
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
-        if not self._able or not 0 < len(chunk) <= _MOST_TOKENS or aside:
+        if not self._able or not 0 < len(chunk) <= MOST_TOKENS or aside:
             self._in_a_row = 0
-            return None
+            return False
         self._in_a_row += 1
         # Between two tokens of one answer nobody changes the model.
         if (self._in_a_row == 1 or len(chunk) > 1) and self._model.changed():
-            self._layers, self._tried = _layers_of(self._served), False
-        if self._layers is None or self._model.listened_to() or is_overridden():
-            return None
-        logits = self._compute(self._layers, chunk, position, keep_all=keep_all)
-        if not self._tried and not self._agrees(logits, by_the_model()):
-            self._layers = None
-            return None
-        self._tried = True
-        self._cache.commit(*self._phase.newest)
-        return logits
+            self._layers = _layers_of(self._served)
+        return self._layers is not None and not self._model.listened_to() and not is_overridden()
 
-    def _compute(self, layers: _Layers, chunk: Tokens, position: int, *, keep_all: bool) -> torch.Tensor:
-        """Return logits. The cache's end stays where it is."""
-        cache = self._cache
-        x = layers.embed(chunk.ids).contiguous()
-        with own_rotations():
-            self._served.rotary(x[None], torch.arange(position, position + len(chunk), device="cpu")[None])
-        cos, sin = (angles.contiguous() for angles in self._phase.newest)
-        where = (cache.k, cache.v, cos, sin, cache.begin, cache.end)
-        ops.decode_tokens_(x, layers.matrices, layers.vectors, layers.formats, *where, layers.epsilon, layers.scale)
-        logits: torch.Tensor = layers.head(layers.norm(x if keep_all else x[-1:]))
-        return logits
+    def tried(self, by_itself: Callable[[], torch.Tensor], by_the_model: Callable[[], torch.Tensor]) -> bool:
+        """Return whether the model's logits are those of its own forward. Both are computed where nobody knows yet."""
+        if _agreed.get(self._served.model) == self._model.weights:
+            return True
+        expected = by_the_model()
+        error = float(torch.linalg.vector_norm(by_itself() - expected) / spread(expected))
+        if not error <= _TOLERANCE:
+            _LOGGER.info("tokens are computed module by module: in one call logits are off by %.3g", error)
+            self._layers = None
+            return False
+        _agreed[self._served.model] = self._model.weights
+        return True
+
+    def tokens(
+        self, chunk: Tokens, position: int, by_the_model: Callable[[], torch.Tensor], *, keep_all: bool
+    ) -> torch.Tensor | None:
+        """Compute tokens from a position on, as the model counts. Return logits [1, V] of the last, or all [n, V].
+
+        None: the caller computes them, by_the_model.
+        """
+
+        def by_itself() -> torch.Tensor:
+            return self.together([self], [StepTokens(chunk, position, keep_all)])[0][0]
+
+        return by_itself() if self.takes(chunk) and self.tried(by_itself, by_the_model) else None
 
     @staticmethod
-    def _agrees(own: torch.Tensor, expected: torch.Tensor) -> bool:
-        error = float(torch.linalg.vector_norm(own - expected) / spread(expected))
-        agrees = error <= _TOLERANCE
-        if not agrees:
-            _LOGGER.info("tokens are computed module by module: in one call logits are off by %.3g", error)
-        return agrees
+    def together(steps: Sequence[BlockStep], given: Sequence[StepTokens]) -> list[tuple[torch.Tensor, slice]]:
+        """Compute tokens of several frames of one model, which each of them `takes`.
+
+        Return the logits of each, and where its tokens stand in the rotation of this forward.
+        """
+        first = steps[0]
+        layers = first._layers
+        assert layers is not None
+        counts = [len(one.chunk) for one in given]
+        ends = [*itertools.accumulate(counts)]
+        positions = [torch.arange(one.position, one.position + len(one.chunk), device="cpu") for one in given]
+        x = layers.embed(torch.cat([one.chunk.ids for one in given])).contiguous()
+        with own_rotations():
+            first._served.rotary(x[None], torch.cat(positions)[None])
+        cos, sin = (angles.contiguous() for angles in first._phase.newest)
+        caches = [step._cache for step in steps]
+        spans = [n for cache, count in zip(caches, counts, strict=True) for n in (cache.begin, cache.end, count)]
+        buffers = ([cache.k for cache in caches], [cache.v for cache in caches], spans)
+        ops.decode_tokens_(
+            x, layers.matrices, layers.vectors, layers.formats, *buffers, cos, sin, layers.epsilon, layers.scale
+        )
+        kept = [count if one.keep_all else 1 for one, count in zip(given, counts, strict=True)]
+        rows = [at for end, count in zip(ends, kept, strict=True) for at in range(end - count, end)]
+        logits = torch.split(layers.head(layers.norm(x[rows])), kept)
+        return [(own, slice(end - n, end)) for own, end, n in zip(logits, ends, counts, strict=True)]
 
 
 def _layers_of(served: AttachedModel) -> _Layers | None:

@@ -48,7 +48,7 @@ class GraphStep:
         """Whether a token is computed by playing a recorded graph."""
         return self._graph is not None
 
-    def tokens(self, chunk: Tokens, position: int, *_: object, **__: object) -> torch.Tensor | None:
+    def token(self, chunk: Tokens, position: int) -> torch.Tensor | None:
         """Compute a token at a position as the model counts. Return its logits [1, V]; None: the caller computes it."""
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
         if not self._able or len(chunk) != 1 or aside:

@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import torch
 
-from everlong.kv_cache.batching import Computed, current_job
-from everlong.kv_cache.block_step import BlockStep
+from everlong.kv_cache.batching import Computed, PendingForward, current_job
+from everlong.kv_cache.block_step import MOST_TOKENS, BlockStep, StepTokens
 from everlong.kv_cache.cache import ResidentCache
 from everlong.kv_cache.cuda_graph import GraphStep
 from everlong.kv_cache.phase import PhaseTap
@@ -34,7 +34,8 @@ class FrameForward:
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
         self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
-        self.step = (GraphStep if served.device.type == "cuda" else BlockStep)(served, cache, self.phase)
+        self.step = GraphStep(served, cache, self.phase)
+        self.blocks = BlockStep(served, cache, self.phase)
         tables = (served.rope, *served.sliding.values())
         self.positions = (served.first_position, *(table.fingerprint() for table in tables))
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
@@ -60,18 +61,23 @@ class FrameForward:
             logits, *self.newest = work.compute(_PendingForward(self, chunk, first, keep_all, threading.get_ident()))
             cache.commit(*self.newest)
             return logits
-        own = self.step.tokens(
-            chunk, first, lambda: self.alone(chunk, first, keep_all=keep_all)[0], keep_all=keep_all
-        )
-        if own is not None:
-            self.newest = self.phase.newest
-            return own
+        played = self.step.token(chunk, first)
+        if played is not None:
+            return played
         logits, *self.newest = self.alone(chunk, first, keep_all=keep_all)
         cache.commit(*self.newest)
         return logits
 
     def alone(self, chunk: Tokens, first: int, *, keep_all: bool) -> Computed:
         """Compute chunk [n] behind the newest slot, from a position as the model counts. The cache's end stays."""
+
+        def by_the_model() -> torch.Tensor:
+            return self._by_modules(chunk, first, keep_all=keep_all)
+
+        logits = self.blocks.tokens(chunk, first, by_the_model, keep_all=keep_all)
+        return by_the_model() if logits is None else logits, *self.phase.newest
+
+    def _by_modules(self, chunk: Tokens, first: int, *, keep_all: bool) -> torch.Tensor:
         served, cache = self._served, self._cache
         positions = torch.arange(first, first + len(chunk), device=served.device)[None]
         single = len(chunk) == 1 and not cache.own
@@ -85,7 +91,8 @@ class FrameForward:
                 use_cache=True,
                 logits_to_keep=0 if keep_all else 1,
             )
-        return out.logits[0], *self.phase.newest
+        logits: torch.Tensor = out.logits[0]
+        return logits
 
     def ahead(self, position: int, chunk: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute chunk [n] behind the newest slot, and leave the end where it is.
@@ -170,6 +177,24 @@ class _PendingForward:
     def alone(self) -> Computed:
         with observe_as(self.thread):
             return self.computing.alone(self.chunk, self.first, keep_all=self.keep_all)
+
+    def in_one_call(self, streams: Sequence[PendingForward]) -> list[tuple[torch.Tensor, slice]] | None:
+        pending = [stream for stream in streams if isinstance(stream, _PendingForward)]
+        steps = [one.computing.blocks for one in pending]
+        fits = len(pending) == len(streams) and sum(len(one.chunk) for one in pending) <= MOST_TOKENS
+        if not fits or not all(step.takes(one.chunk) for step, one in zip(steps, pending, strict=True)):
+            return None
+        if not self.computing.blocks.tried(*self._both_ways()):
+            return None
+        return BlockStep.together(steps, [StepTokens(one.chunk, one.first, one.keep_all) for one in pending])
+
+    def _both_ways(self) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
+        own = StepTokens(self.chunk, self.first, self.keep_all)
+        computing = self.computing
+        return (
+            lambda: BlockStep.together([computing.blocks], [own])[0][0],
+            lambda: computing._by_modules(self.chunk, self.first, keep_all=self.keep_all),
+        )
 
     def remember(self) -> Callable[[], None]:
         own = self.computing._cache.own  # what is written to slots lies behind the newest one

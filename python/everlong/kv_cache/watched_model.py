@@ -16,16 +16,16 @@ class WatchedModel:
     def __init__(self, served: AttachedModel) -> None:
         self._served = served
         self._modules: list[torch.nn.Module] = []
-        self._weights: list[int] = []  # where they lie
+        self.weights: list[int] = []  # where they lie
         self._hooks: list[Mapping[int, object]] = []  # of all modules but the one that the phase is read from
 
     def changed(self) -> bool:
         """Return whether it has other modules or weights than at the last call. The first one returns True."""
         modules = list(self._served.model.modules())
         weights = [weight.data_ptr() for weight in self._served.model.parameters()]
-        if modules == self._modules and weights == self._weights:
+        if modules == self._modules and weights == self.weights:
             return False
-        self._modules, self._weights = modules, weights
+        self._modules, self.weights = modules, weights
         heard = [module for module in modules if module is not self._served.rotary]
         self._hooks = [hooks for one in heard for hooks in (one._forward_hooks, one._forward_pre_hooks)]
         return True

@@ -98,6 +98,9 @@ def in_all_states(model: Any) -> None:
     with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm:
         frame: Any = mm.frame
         mm.frame.extend(mm.encode(random_text(60)), "read")
+        with frame.branch(), calls() as counted:
+            frame.extend(torch.tensor([7]), "generated")
+            assert counted.call_count == 2, "a model's first token is tried"
         errors = [compared(mm, 17)]
         mm.read(random_text(900))
         assert mm.frame.os.evicted
@@ -145,6 +148,7 @@ def test_it_stands_aside_for_whoever_listens() -> None:
                 mm.frame.extend(torch.arange(5, 5 + tokens), "generated")
             return counted.call_count
 
+        assert played() == 2, "a model's first token is tried"
         assert played() == 1
         heard: list[int] = []
         hook = model.model.layers[1].mlp.register_forward_hook(lambda *_: heard.append(1))
@@ -199,6 +203,22 @@ def test_tokens_at_once_are_bit_for_bit_those_one_by_one(ahead: int) -> None:
         assert torch.equal(together, torch.cat(one_by_one))
 
 
+def test_answers_at_once_are_bit_for_bit_those_one_by_one() -> None:
+    """Frames of one model, whose tokens are computed by one call."""
+    model = rounded("qwen2")
+    how: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": 1}
+    found = []
+    for at_once in (1, 3):
+        config = changed(SMALL, at_once=at_once, draft_tokens=0)
+        with everlong.MemoryModel(model, byte_tokenizer(), None, config) as mm, calls() as counted:
+            mm.read(random_text(900))
+            counted.reset_mock()
+            found.append([one.token_ids for one in mm.answer_many(["Who?", "What did it say?", "When?"], **how)])
+            streams = [len(call.args[4]) for call in counted.call_args_list]
+            assert max(streams) == at_once
+    assert found[0] == found[1]
+
+
 def test_wrong_arguments_are_named() -> None:
     model = rounded("qwen2")
     with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
@@ -212,18 +232,23 @@ def test_wrong_arguments_are_named() -> None:
         for at, wrong, words in (
             (0, given[0][:, :32].contiguous(), "expected"),
             (0, given[0].double(), "hidden is Double"),
-            (0, given[0][0], "at least one token"),
+            (0, given[0][0], "hidden is"),
             (1, given[1][1:], "7, 7 and 11 for each layer"),
             (1, [given[1][1], *given[1][1:]], "query is"),
             (1, [given[1][0].float(), *given[1][1:]], "blocks is Float"),
             (2, [given[2][0].double(), *given[2][1:]], "a norm is Double"),
             (2, [*given[2][:4], given[2][4][:3], *given[2][5:]], "bias of 3"),
             (3, [9, *given[3][1:]], "the format of a matrix is 9"),
-            (4, given[4].double(), "k is Double"),
-            (5, given[5][:2], "v is"),
-            (6, given[6][:, :3].contiguous(), "cos, sin is"),
-            (8, -1, "begin, end is"),
-            (9, given[4].shape[2], "begin, end is"),
+            (4, [given[4][0].double()], "k is Double"),
+            (4, [], "the streams is 0 k"),
+            (4, given[4] * 2, "the streams is 2 k"),
+            (5, [given[5][0][:2]], "v is"),
+            (6, given[6][:2], "the streams is 1 k, 1 v and 2 numbers"),
+            (6, [-1, *given[6][1:]], "begin, end, tokens is -1"),
+            (6, [given[6][0], given[4][0].shape[2], 1], "begin, end, tokens is"),
+            (6, [*given[6][:2], 0], "begin, end, tokens is"),
+            (6, [*given[6][:2], 2], "the streams' 2 tokens"),
+            (7, given[7][:, :3].contiguous(), "cos, sin is"),
         ):
             with pytest.raises(RuntimeError, match=words):
                 ops.decode_tokens_(*given[:at], wrong, *given[at + 1 :])

@@ -3,7 +3,7 @@
 //
 // Each layer: x += o(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x))). Numbers are fp32. Products are
 // those of block_matrix.h. Every instruction set computes the same bits, with any number of threads, and a token's do
-// not depend on those that follow it.
+// not depend on those that follow it, nor on those of other streams.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +38,20 @@ struct HeadShape {
   int64_t head_dim = 0;  // D, a multiple of 16
 };
 
-// Slots of keys and values of one layer. Head h's slot s begins at k + h * head_stride + s * D; v likewise.
-struct LayerSlots {
+// Tokens that follow each other, and the slots of their keys and values in one layer. Head h's slot s begins at k + h *
+// head_stride + s * D; v likewise.
+struct Stream {
+  int64_t tokens = 0;
   float* k = nullptr;
   float* v = nullptr;
   int64_t head_stride = 0;
-  int64_t begin = 0;  // the first that is attended to
+  int64_t begin = 0;  // the first slot that is attended to
   int64_t end = 0;    // where the first token's key and value go. Each token attends to all slots up to its own
 };
 
-// What all layers share for T tokens.
+// What all layers share for T tokens, those of all streams.
 struct TokenStep {
   HeadShape shape;
-  int64_t tokens = 0;          // T
   std::span<const float> cos;  // [T, D / 2], of their positions; element i turns with element i + D / 2
   std::span<const float> sin;
   float epsilon = 0;  // of the norms
@@ -60,9 +61,10 @@ struct TokenStep {
 // kInvalidArgument where the sizes of a layer do not fit a token of E numbers and these heads.
 Status Validate(const DecoderLayer& layer, const HeadShape& shape, int64_t width);
 
-// Replace x [T, E] by what the layer makes of it. It writes the tokens' keys and values to their slots. The layer is
-// valid, and x shares no memory with it. It runs on the threads of the parallel-for hook, and calls with other x and
-// slots may run at once.
-void ComputeTokens(const DecoderLayer& layer, const TokenStep& step, const LayerSlots& slots, std::span<float> x);
+// Replace x [T, E] by what the layer makes of it, stream after stream. It writes the tokens' keys and values to their
+// slots. The layer is valid, no two streams share slots, and x shares no memory with any. It runs on the threads of the
+// parallel-for hook, and calls with other x and slots may run at once.
+void ComputeTokens(const DecoderLayer& layer, const TokenStep& step, std::span<const Stream> streams,
+                   std::span<float> x);
 
 }  // namespace everlong::weights
