@@ -7,8 +7,8 @@
 Each round runs every subject in a process of its own, one after another, on the same file with as many threads. A
 process loads the model, reads so many tokens at once (prefill), and decodes further ones. Figures are the best of the
 rounds, because other work on a machine only slows one down. RAM is what the process holds at its end beyond what it
-held before it loaded the model; a mapped file counts with the pages that were read. `everlong` and `bf16` are models
-of transformers over its own cache: what a frame adds, `benchmarks/decode.py` measures. The first load also makes the
+held before it loaded the model; a mapped file counts with the pages that were read. `everlong` and `bf16` decode
+over a memory's frame, whose buffers are in its RAM, as llama.cpp's context is in its own. The first load also makes the
 tokenizer or unpacks the file, so a process before the rounds does it, and is not counted.
 """
 
@@ -96,30 +96,32 @@ def best(rounds: Sequence[Measured]) -> Measured:
 
 def measure_everlong(options: argparse.Namespace) -> Measured:
     import torch
-    from transformers.cache_utils import DynamicCache
 
+    import everlong
     from everlong.models import load
-    from everlong.models.releases import cache_argument
 
     torch.set_num_threads(options.threads)
     load_imports()
     before, started = resident_mb(), time.perf_counter()
-    model, _ = load(str(options.file), "bfloat16" if options.subject == "bf16" else None)
+    model, tokenizer = load(str(options.file), "bfloat16" if options.subject == "bf16" else None)
     seconds = time.perf_counter() - started
+    rolling = max(options.context) + options.tokens + 64
+    config = everlong.MemoryConfig().changed(frame={"tokens": rolling + 2048, "rolling_tokens": rolling})
     prefill, decode = {}, {}
-    with torch.inference_mode():
+    with everlong.MemoryModel(model, tokenizer, config=config) as mm:
         for size in options.context:
-            ids = torch.tensor([token_ids(size)])
-            cache = DynamicCache(config=model.config)
-            more: dict[str, Any] = {cache_argument(model): cache, "use_cache": True, "logits_to_keep": 1}
-            started = time.perf_counter()
-            model(input_ids=ids, **more)
-            prefill[size] = size / (time.perf_counter() - started)
-            started = time.perf_counter()
-            for _ in range(options.tokens):
-                model(input_ids=ids[:, :1], **more)
-            decode[size] = options.tokens / (time.perf_counter() - started)
-    return Measured(seconds, resident_mb() - before, prefill, decode)
+            ids = torch.tensor(token_ids(size))
+            with mm.frame.branch():
+                started = time.perf_counter()
+                mm.frame.extend(ids, "prompt")
+                prefill[size] = size / (time.perf_counter() - started)
+                mm.frame.extend(ids[:1], "generated")  # what is tried once is tried now
+                started = time.perf_counter()
+                for _ in range(options.tokens):
+                    mm.frame.extend(ids[:1], "generated")
+                decode[size] = options.tokens / (time.perf_counter() - started)
+        ram = resident_mb() - before
+    return Measured(seconds, ram, prefill, decode)
 
 
 def divergences(file: str, tokens: int) -> dict[str, float]:
