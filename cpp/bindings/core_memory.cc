@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core_bindings.h"
+#include "everlong/base/control_groups.h"
 #include "everlong/store/free_ram.h"
 
 namespace everlong::bindings {
@@ -78,6 +79,9 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens, const std::optional<
 }  // namespace
 
 void BindMemory(py::module_& module) {
+  module.def(
+      "group_cpus", [] { return GroupCpus("/"); },
+      "Return the CPUs whose time the control groups let this process have, rounded up; None without a limit.");
   module.def(
       "free_memory_bytes", [] { return store::FreeRamBytes(); },
       "Return the RAM that this process may still take, control groups counted; 0 when the system does not say.");

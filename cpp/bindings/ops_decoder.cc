@@ -15,8 +15,8 @@ namespace everlong::ops {
 namespace {
 
 constexpr std::string_view kOp = "decode_tokens_";
-constexpr size_t kMatrices = 7;   // of a layer: query, key, value, output, gate, up, down
-constexpr size_t kVectors = 11;   // of a layer: four norms, and a bias of each matrix
+constexpr size_t kMatrices = 7;  // of a layer: query, key, value, output, gate, up, down
+constexpr size_t kVectors = 11;  // of a layer: four norms, and a bias of each matrix
 
 // Return a view of fp32 numbers [n]; `n` may be 0. With `rows` they are [rows, n].
 std::span<const float> Numbers(std::string_view argument, const Tensor& tensor, int64_t rows = -1) {
@@ -84,8 +84,7 @@ OwnStream StreamOf(const Tensor& k, const Tensor& v, int64_t begin, int64_t end,
            std::to_string(begin) + ", " + std::to_string(end) + ", " + std::to_string(tokens),
            "slots of " + std::to_string(frame.slots));
   }
-  return {frame,
-          {tokens, static_cast<float*>(frame.k), static_cast<float*>(frame.v), frame.head_stride, begin, end}};
+  return {frame, {tokens, static_cast<float*>(frame.k), static_cast<float*>(frame.v), frame.head_stride, begin, end}};
 }
 
 }  // namespace

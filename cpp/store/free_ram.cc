@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "control_groups.h"
+#include "everlong/base/control_groups.h"
 
 namespace everlong::store {
 namespace {

@@ -163,9 +163,7 @@ void NormRows(std::span<const float> x, std::span<const float> weight, float eps
   }
 }
 
-RowProduct ProductOf(const Linear& linear, float* out) {
-  return {linear.matrix, linear.bias, {out, DType::kFloat32}};
-}
+RowProduct ProductOf(const Linear& linear, float* out) { return {linear.matrix, linear.bias, {out, DType::kFloat32}}; }
 
 void AddTo(std::span<float> x, std::span<const float> more) {
   for (size_t i = 0; i < x.size(); ++i) x[i] += more[i];

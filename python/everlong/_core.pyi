@@ -1279,6 +1279,9 @@ def codecs() -> list[Codec]: ...
 def free_memory_bytes() -> int:
     """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
 
+def group_cpus() -> int | None:
+    """Return the CPUs whose time the control groups let this process have, rounded up; None without a limit."""
+
 def has_file(folder: str, name: str) -> bool:
     """Return whether a folder has anything of that name, a link too."""
 

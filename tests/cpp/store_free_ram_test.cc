@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "../../cpp/store/control_groups.h"
+#include "everlong/base/control_groups.h"
 #include "everlong/store/free_ram.h"
 #include "store_fixture.h"
 
@@ -59,6 +59,33 @@ TEST_F(StoreFreeRam, TheTightestGroupAroundTheProcessCounts) {
   Group("sys/fs/cgroup/jobs", "max", 0, 0);
   Group("sys/fs/cgroup/jobs/one", "max", 0, 0);
   EXPECT_EQ(FreeRamBytes(root_), 1024 * kMiB) << "a limit above what the machine has";
+}
+
+TEST_F(StoreFreeRam, CpuTimeIsThatOfTheTightestGroupToo) {
+  EXPECT_EQ(GroupCpus(root_), std::nullopt);
+  Unified("/jobs/one");
+  Write("sys/fs/cgroup/jobs/one/cpu.max", "max 100000\n");
+  EXPECT_EQ(GroupCpus(root_), std::nullopt);
+  Write("sys/fs/cgroup/jobs/cpu.max", "800000 100000\n");
+  EXPECT_EQ(GroupCpus(root_), 8);
+  Write("sys/fs/cgroup/jobs/one/cpu.max", "150000 100000\n");
+  EXPECT_EQ(GroupCpus(root_), 2) << "rounded up";
+  Write("sys/fs/cgroup/jobs/one/cpu.max", "1000 100000\n");
+  EXPECT_EQ(GroupCpus(root_), 1);
+  for (const char* const damaged : {"", "1000", "-1 100000", "0 100000", "1000 0", "1000 -5", "what 100000"}) {
+    Write("sys/fs/cgroup/jobs/one/cpu.max", damaged);
+    EXPECT_EQ(GroupCpus(root_), 8) << damaged;
+  }
+}
+
+TEST_F(StoreFreeRam, CpuTimeOfTheFirstVersionHasTwoFiles) {
+  Write("proc/self/cgroup", "4:memory:/m\n5:cpu,cpuacct:/docker/x\n");
+  Write("proc/self/mountinfo", "30 23 0:26 /docker/x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu,cpuacct\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(GroupCpus(root_), std::nullopt);
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n");
+  EXPECT_EQ(GroupCpus(root_), 3);
 }
 
 TEST_F(StoreFreeRam, WhereTheSystemDoesNotSayWhatIsFreeItIsHalfOfTheMachineOrWhatTheGroupLeaves) {

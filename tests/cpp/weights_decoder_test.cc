@@ -116,9 +116,9 @@ TEST(LayerKernel, AttentionIsThatOfDoublesAndTheSameBitsEverywhere) {
           attended.sums = sums.data();
           SupportedLayerKernels().kernels[i].attend(attended);
           for (int64_t head = 0; head < heads; ++head) {
-            const std::vector<double> exact =
-                Attention(Doubles(std::span(queries).subspan(static_cast<size_t>(head * dim), static_cast<size_t>(dim))), k, v,
-                          0.3F);
+            const std::vector<double> exact = Attention(
+                Doubles(std::span(queries).subspan(static_cast<size_t>(head * dim), static_cast<size_t>(dim))), k, v,
+                0.3F);
             for (int64_t d = 0; d < dim; ++d) {
               const float sum = sums[static_cast<size_t>(head * dim + d)] / totals[static_cast<size_t>(head)];
               ASSERT_NEAR(sum, exact[static_cast<size_t>(d)], 2e-5) << heads << " " << slots;
@@ -344,7 +344,8 @@ TEST(DecoderLayer, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal([](DecoderLayer& layer, HeadShape&) { layer.query.bias = layer.query.bias.first(7); }), "");
   EXPECT_NE(refusal([](DecoderLayer& layer, HeadShape&) { std::swap(layer.gate, layer.key); }), "");
   EXPECT_NE(refusal([](DecoderLayer& layer, HeadShape&) { layer.value.matrix.rows = 65; }), "");
-  EXPECT_NE(refusal([](DecoderLayer& layer, HeadShape&) { layer.down.matrix.format = static_cast<BlockFormat>(9); }), "");
+  EXPECT_NE(refusal([](DecoderLayer& layer, HeadShape&) { layer.down.matrix.format = static_cast<BlockFormat>(9); }),
+            "");
   EXPECT_NE(refusal([](DecoderLayer&, HeadShape& shape) { shape.kv_heads = 3; }), "");
   EXPECT_NE(refusal([](DecoderLayer&, HeadShape& shape) { shape.kv_heads = 0; }), "");
   EXPECT_NE(refusal([](DecoderLayer&, HeadShape& shape) { shape.head_dim = 24; }), "");

@@ -11,8 +11,9 @@
 
 namespace everlong::weights {
 
-inline constexpr BlockFormat kFormats[] = {BlockFormat::kQ4_0, BlockFormat::kQ4_1, BlockFormat::kQ5_0, BlockFormat::kQ5_1,
-                                    BlockFormat::kQ8_0, BlockFormat::kQ4_K, BlockFormat::kQ5_K, BlockFormat::kQ6_K};
+inline constexpr BlockFormat kFormats[] = {BlockFormat::kQ4_0, BlockFormat::kQ4_1, BlockFormat::kQ5_0,
+                                           BlockFormat::kQ5_1, BlockFormat::kQ8_0, BlockFormat::kQ4_K,
+                                           BlockFormat::kQ5_K, BlockFormat::kQ6_K};
 
 // Return where the scales of a block lie that are binary16.
 inline std::vector<int32_t> HalvesOf(BlockFormat format) {

@@ -13,6 +13,7 @@ from everlong.errors import UnsupportedModelError
 from everlong.frame.budget import require_budget
 from everlong.kv_cache.splice import require_splice
 from everlong.models.attach import AttachedModel, attach, trained_window
+from everlong.models.hardware import use_allowed_cpus
 from everlong.models.text_model import TextModel, text_model
 from everlong.models.tuned_settings import TUNED, tuned_settings
 
@@ -76,6 +77,7 @@ def attach_model(model: Any, config: MemoryConfig, *, text_alone: bool = False) 
     is "text". With another mode such a model is refused: UnsupportedModelError says why, and whether text alone would
     do. ValueError for a frame larger than the model's window, CapacityError for one over its byte budget.
     """
+    use_allowed_cpus()
     model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
     require_plain(model)
     _make_buffers_plain(model)

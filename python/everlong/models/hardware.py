@@ -1,9 +1,15 @@
-"""The machine that a figure was measured on."""
+"""The machine that a model computes on."""
 
 from __future__ import annotations
 
+import os
 import pathlib
 import platform
+import sys
+
+import torch
+
+import everlong._core as _core
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")
 # Features of a processor that decide which kernels run, everlong's and torch's in bf16.
@@ -22,6 +28,16 @@ def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
 def has_bf16_instructions(cpuinfo: pathlib.Path = CPUINFO) -> bool:
     """Return whether the processor has instructions for products of bf16: then these are about twice as fast."""
     return any(feature in processor(cpuinfo) for feature in ("avx512_bf16", "amx_bf16"))
+
+
+def use_allowed_cpus() -> None:
+    """Let torch have no more threads than this process may use CPUs at once, unless OMP_NUM_THREADS says how many.
+
+    A container may have the time of two CPUs on a machine of many. Threads beyond these wait for each other.
+    """
+    cpus = min(len(os.sched_getaffinity(0)), _core.group_cpus() or sys.maxsize)
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cpus:
+        torch.set_num_threads(cpus)
 
 
 def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:

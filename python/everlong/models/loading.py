@@ -18,7 +18,7 @@ from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
 from everlong.models.gguf_file import from_pretrained, load_gguf
-from everlong.models.hardware import processor
+from everlong.models.hardware import processor, use_allowed_cpus
 from everlong.models.profiles import store_measurement, stored_measurement
 from everlong.models.quiet import without_progress_bars
 from everlong.models.rounded_weights import require_rounding, round_weights
@@ -74,6 +74,7 @@ def load(
     missing, and ValueError for `weights` with a GGUF file, with a `dtype` or where the model would lie on a GPU.
     """
     require_name(name_or_path)
+    use_allowed_cpus()
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype

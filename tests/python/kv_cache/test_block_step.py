@@ -23,8 +23,9 @@ from everlong.models.rounded_weights import round_weights
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread
 from support import SMALL, byte_tokenizer, random_text
-from support.settings import changed
 from support.gguf_files import HALVES, Q, write_gguf
+from support.settings import changed
+
 
 class Louder(torch.nn.Module):
     """Another activation than the config's."""

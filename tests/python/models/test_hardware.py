@@ -1,6 +1,8 @@
 """What a figure says of the machine that it was measured on, and of all else that it was made with."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +11,8 @@ import torch
 import transformers
 
 import everlong
-from everlong.models.hardware import processor
+import everlong._core as _core
+from everlong.models.hardware import processor, use_allowed_cpus
 from everlong.models.provenance import provenance
 from support import byte_tokenizer, tiny_model
 
@@ -60,3 +63,34 @@ def test_a_gpu_and_a_revision_are_named_where_there_are_such(monkeypatch: pytest
     )
     made = provenance(model)
     assert (made["gpu"], made["revision"], made["processor"]) == ("A GPU cuda:1", "12fd25f", processor())
+
+
+@pytest.fixture(name="threads")
+def torchs_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    ("group", "affinity", "asked", "wanted"), [(None, 3, 8, 3), (2, 64, 8, 2), (1, 2, 1, 1), (None, 64, 4, 4)]
+)
+def test_threads_are_no_more_than_the_process_may_use_cpus(
+    group: int | None, affinity: int, asked: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(_core, "group_cpus", lambda: group)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
+    torch.set_num_threads(asked)
+    use_allowed_cpus()
+    assert torch.get_num_threads() == wanted
+    torch.set_num_threads(8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    use_allowed_cpus()
+    assert torch.get_num_threads() == 8
+
+
+def test_the_cores_own_limit_is_none_or_positive() -> None:
+    cpus = _core.group_cpus()
+    assert cpus is None or cpus >= 1

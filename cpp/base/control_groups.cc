@@ -1,4 +1,4 @@
-#include "control_groups.h"
+#include "everlong/base/control_groups.h"
 
 #include <algorithm>
 #include <array>
@@ -10,20 +10,34 @@
 
 #include "everlong/base/file.h"
 
-namespace everlong::store {
+namespace everlong {
 namespace {
 
-// A hierarchy of groups that limits RAM, with the names of its files.
+// A hierarchy of groups.
 struct Version {
   std::string_view file_system;  // in /proc/self/mountinfo
   std::string_view controller;   // in /proc/self/cgroup and among the mount's options
+};
+
+// One that limits RAM, with the names of its files.
+struct OfRam : Version {
   const char* limit;
   const char* usage;
   std::string_view idle_cache;  // in memory.stat
 };
-constexpr std::array kVersions = {
-    Version{"cgroup2", "", "memory.max", "memory.current", "inactive_file"},
-    Version{"cgroup", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+constexpr std::array kOfRam = {
+    OfRam{{"cgroup2", ""}, "memory.max", "memory.current", "inactive_file"},
+    OfRam{{"cgroup", "memory"}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+};
+
+// One that limits CPU time. Its files have microseconds: a quota, none or below 0 without a limit, and its period.
+struct OfCpu : Version {
+  const char* quota;
+  const char* period;  // nullptr: it stands behind the quota
+};
+constexpr std::array kOfCpu = {
+    OfCpu{{"cgroup2", ""}, "cpu.max", nullptr},
+    OfCpu{{"cgroup", "cpu"}, "cpu.cfs_quota_us", "cpu.cfs_period_us"},
 };
 
 struct Mount {
@@ -90,12 +104,46 @@ std::optional<int64_t> ReadStatistic(const std::filesystem::path& path, std::str
   return std::nullopt;
 }
 
-std::optional<int64_t> LeftIn(const std::filesystem::path& group, const Version& version) {
+std::optional<int64_t> LimitIn(const std::filesystem::path& group, const OfRam& version) {
   const std::optional<int64_t> limit = ReadNumber(group / version.limit);
   const std::optional<int64_t> usage = ReadNumber(group / version.usage);
   if (!limit || !usage) return std::nullopt;
   const int64_t idle = ReadStatistic(group / "memory.stat", version.idle_cache).value_or(0);
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - idle));
+}
+
+std::optional<int64_t> LimitIn(const std::filesystem::path& group, const OfCpu& version) {
+  std::istringstream file = SystemText(group / version.quota);
+  int64_t quota = 0;
+  int64_t period = 0;
+  if (!(file >> quota) || quota <= 0) return std::nullopt;
+  if (version.period == nullptr) {
+    file >> period;
+  } else {
+    period = ReadNumber(group / version.period).value_or(0);
+  }
+  if (period <= 0) return std::nullopt;
+  return (quota - 1) / period + 1;
+}
+
+// Return the least limit of the process' groups and those around them, which they may not pass either.
+template <class Versions>
+std::optional<int64_t> LeastLimit(const std::filesystem::path& root, const Versions& versions) {
+  std::optional<int64_t> least;
+  for (const auto& version : versions) {
+    const std::optional<std::string> group = GroupOfThisProcess(root, version);
+    const std::optional<Mount> mount = MountOf(root, version);
+    if (!group || !mount) continue;
+    std::filesystem::path below = Below(*mount, *group);
+    while (true) {
+      const std::filesystem::path point = root / std::filesystem::path(mount->point).relative_path();
+      if (const std::optional<int64_t> limit = LimitIn(point / below, version))
+        least = std::min(*limit, least.value_or(*limit));
+      if (below.empty()) break;
+      below = below.parent_path();
+    }
+  }
+  return least;
 }
 
 }  // namespace
@@ -107,23 +155,8 @@ std::istringstream SystemText(const std::filesystem::path& path) {
   return std::istringstream(std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
 }
 
-std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root) {
-  std::optional<int64_t> least;
-  for (const Version& version : kVersions) {
-    const std::optional<std::string> group = GroupOfThisProcess(root, version);
-    const std::optional<Mount> mount = MountOf(root, version);
-    if (!group || !mount) continue;
-    // A group may take no more than the groups around it.
-    std::filesystem::path below = Below(*mount, *group);
-    while (true) {
-      const std::filesystem::path point = root / std::filesystem::path(mount->point).relative_path();
-      if (const std::optional<int64_t> left = LeftIn(point / below, version))
-        least = std::min(*left, least.value_or(*left));
-      if (below.empty()) break;
-      below = below.parent_path();
-    }
-  }
-  return least;
-}
+std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root) { return LeastLimit(root, kOfRam); }
 
-}  // namespace everlong::store
+std::optional<int64_t> GroupCpus(const std::filesystem::path& root) { return LeastLimit(root, kOfCpu); }
+
+}  // namespace everlong
