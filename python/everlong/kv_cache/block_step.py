@@ -114,12 +114,12 @@ class BlockStep:
         """
 
         def by_itself() -> torch.Tensor:
-            return self.together([self], [StepTokens(chunk, position, keep_all)])[0][0]
+            return self.compute_batch([self], [StepTokens(chunk, position, keep_all)])[0][0]
 
         return by_itself() if self.takes(chunk) and self.tried(by_itself, by_the_model) else None
 
     @staticmethod
-    def together(steps: Sequence[BlockStep], given: Sequence[StepTokens]) -> list[tuple[torch.Tensor, slice]]:
+    def compute_batch(steps: Sequence[BlockStep], parts: Sequence[StepTokens]) -> list[tuple[torch.Tensor, slice]]:
         """Compute tokens of several frames of one model, which each of them `takes`.
 
         Return the logits of each, and where its tokens stand in the rotation of this forward.
@@ -127,10 +127,10 @@ class BlockStep:
         first = steps[0]
         layers = first._layers
         assert layers is not None
-        counts = [len(one.chunk) for one in given]
+        counts = [len(one.chunk) for one in parts]
         ends = [*itertools.accumulate(counts)]
-        positions = [torch.arange(one.position, one.position + len(one.chunk), device="cpu") for one in given]
-        x = layers.embed(torch.cat([one.chunk.ids for one in given])).contiguous()
+        positions = [torch.arange(one.position, one.position + len(one.chunk), device="cpu") for one in parts]
+        x = layers.embed(torch.cat([one.chunk.ids for one in parts])).contiguous()
         with own_rotations():
             first._served.rotary(x[None], torch.cat(positions)[None])
         cos, sin = (angles.contiguous() for angles in first._phase.newest)
@@ -140,7 +140,7 @@ class BlockStep:
         ops.decode_tokens_(
             x, layers.matrices, layers.vectors, layers.formats, *buffers, cos, sin, layers.epsilon, layers.scale
         )
-        kept = [count if one.keep_all else 1 for one, count in zip(given, counts, strict=True)]
+        kept = [count if one.keep_all else 1 for one, count in zip(parts, counts, strict=True)]
         rows = [at for end, count in zip(ends, kept, strict=True) for at in range(end - count, end)]
         logits = torch.split(layers.head(layers.norm(x[rows])), kept)
         return [(own, slice(end - n, end)) for own, end, n in zip(logits, ends, counts, strict=True)]

@@ -186,13 +186,13 @@ class _PendingForward:
             return None
         if not self.computing.blocks.tried(*self._both_ways()):
             return None
-        return BlockStep.together(steps, [StepTokens(one.chunk, one.first, one.keep_all) for one in pending])
+        return BlockStep.compute_batch(steps, [StepTokens(one.chunk, one.first, one.keep_all) for one in pending])
 
     def _both_ways(self) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
         own = StepTokens(self.chunk, self.first, self.keep_all)
         computing = self.computing
         return (
-            lambda: BlockStep.together([computing.blocks], [own])[0][0],
+            lambda: BlockStep.compute_batch([computing.blocks], [own])[0][0],
             lambda: computing._by_modules(self.chunk, self.first, keep_all=self.keep_all),
         )
 
