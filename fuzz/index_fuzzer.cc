@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -194,28 +195,34 @@ void CheckLexical(const std::filesystem::path& file, std::span<const uint8_t> by
   constexpr int32_t kPageTokens = 4;
   everlong::index::BlockTable table(kPageTokens);
   std::vector<everlong::index::SavedPage> saved;
-  for (uint64_t page = 0; page < pages; ++page) {
+  for (uint64_t page = 0; page <= pages; ++page) {  // and one that is added
     const auto begin = static_cast<int64_t>(page) * kPageTokens;
     table.Append(
         {.id = static_cast<int64_t>(page) + 1, .span = {begin, begin + kPageTokens}, .source = {}, .tags = {}});
-    saved.push_back({kPageTokens, page % 5 == 4 ? -1 : static_cast<int32_t>(page)});
+    if (page < pages) saved.push_back({kPageTokens, page % 5 == 4 ? -1 : static_cast<int32_t>(page)});
   }
-  everlong::index::TokenStatistics statistics;
-  everlong::index::LexicalIndex index(table, statistics);
-  if (!index.Load(file, saved).ok()) return;
-  index.CountInto(statistics);
-  const std::vector<int32_t> ids = {0, 1, 2, 3, 5, 8, 300};
-  const auto every = everlong::index::PageFilter::All(table.pages());
-  const auto found = index.Search(ids, 1000, every);
-  EVERLONG_CHECK(found.ok() && found->pages.size() <= found->groups.size());
-  for (const auto& hit : found->groups) EVERLONG_CHECK(every.Allows(hit.page) && hit.score > 0);
-  table.Append({.id = table.blocks() + 1,
-                .span = {int64_t{table.pages()} * kPageTokens, int64_t{table.pages() + 1} * kPageTokens},
-                .source = {},
-                .tags = {}});
-  EVERLONG_CHECK(index.Add(table.pages() - 1, std::vector<int32_t>{1, 2, 3, 5}).ok());
-  statistics.AddPage(std::vector<int32_t>{1, 2, 3, 5});
-  EVERLONG_CHECK(!index.Search(ids, 10, everlong::index::PageFilter::All(table.pages()))->pages.empty());
+  // With every fifth page gone, and with all of them, which leaves the lists unchecked.
+  for (const bool all : {false, true}) {
+    if (all) {
+      for (size_t page = 0; page < saved.size(); ++page) saved[page].ordinal = static_cast<int32_t>(page);
+    }
+    everlong::index::TokenStatistics statistics;
+    everlong::index::LexicalIndex index(table, statistics);
+    if (!index.Load(file, saved).ok()) continue;
+    index.CountInto(statistics);
+    const std::vector<int32_t> ids = {0, 1, 2, 3, 5, 8, 300};
+    const auto every = everlong::index::PageFilter::All(table.pages());
+    const auto found = index.Search(ids, 1000, every);
+    EVERLONG_CHECK(found.ok() && found->pages.size() <= found->groups.size());
+    for (const auto& hit : found->groups) EVERLONG_CHECK(every.Allows(hit.page) && hit.score > 0);
+    const everlong::index::PageFilter last({{table.pages() / 2, table.pages()}});
+    EVERLONG_CHECK(index.Search(ids, 10, last).ok());
+    for (int32_t page = 0; page < index.pages(); page += 3) index.Remove(page, ids);
+    const int32_t added = index.pages();
+    EVERLONG_CHECK(index.Add(added, std::vector<int32_t>{1, 2, 3, 5}).ok());
+    statistics.AddPage(std::vector<int32_t>{1, 2, 3, 5});
+    EVERLONG_CHECK(!index.Search(ids, 10, every)->pages.empty());
+  }
 }
 
 // --- the list of what an index covers
@@ -308,7 +315,7 @@ void Check(std::span<const uint8_t> file) {
 
 namespace {
 
-// Put the checksum of what is before the codes and keys of heads, or of the line of vectors, where it belongs.
+// Put the checksum of what is before the codes and keys of heads, the lists of words, or the vectors, where it belongs.
 void ChecksumSoFar(std::vector<uint8_t>& file) {
   const auto line = static_cast<size_t>(std::ranges::find(file, '\n') - file.begin()) + 1;
   const std::string_view begin(reinterpret_cast<const char*>(file.data()), std::min(line, file.size()));
@@ -321,6 +328,13 @@ void ChecksumSoFar(std::vector<uint8_t>& file) {
     const size_t axes = key_heads * static_cast<size_t>(kHeadDim + 2) *
                         static_cast<size_t>(everlong::index::CoarseKeys::DimsOf(kHeadDim)) * sizeof(float);
     at += 24 + kHeads.size() * 12 + key_heads * 8 + PagesOf(file) * 8 + (has_codes ? axes : 0);
+  } else if (begin.starts_with("everlong lexical ")) {
+    std::array<uint64_t, 2> counts = {};  // pages, token ids
+    if (line + sizeof counts > file.size()) return;
+    std::memcpy(counts.data(), file.data() + line, sizeof counts);
+    if (std::ranges::any_of(counts, [&file](uint64_t count) { return count > file.size(); })) return;
+    const auto aligned = [](size_t place, size_t to) { return (place + to - 1) / to * to; };
+    at = aligned(aligned(line + sizeof counts, 4) + 4 * counts[0], 8) + 16 * counts[1];
   } else if (!begin.starts_with("everlong meaning ")) {
     return;
   }
