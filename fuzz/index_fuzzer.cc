@@ -329,12 +329,12 @@ void ChecksumSoFar(std::vector<uint8_t>& file) {
                         static_cast<size_t>(everlong::index::CoarseKeys::DimsOf(kHeadDim)) * sizeof(float);
     at += 24 + kHeads.size() * 12 + key_heads * 8 + PagesOf(file) * 8 + (has_codes ? axes : 0);
   } else if (begin.starts_with("everlong lexical ")) {
-    std::array<uint64_t, 2> counts = {};  // pages, token ids
-    if (line + sizeof counts > file.size()) return;
-    std::memcpy(counts.data(), file.data() + line, sizeof counts);
-    if (std::ranges::any_of(counts, [&file](uint64_t count) { return count > file.size(); })) return;
+    std::array<uint64_t, 4> header = {};  // pages, token ids, postings, bytes of a count
+    if (line + sizeof header > file.size()) return;
+    std::memcpy(header.data(), file.data() + line, sizeof header);
+    if (header[0] > file.size() || header[1] > file.size()) return;
     const auto aligned = [](size_t place, size_t to) { return (place + to - 1) / to * to; };
-    at = aligned(aligned(line + sizeof counts, 4) + 4 * counts[0], 8) + 16 * counts[1];
+    at = aligned(aligned(line + sizeof header, 4) + 4 * (header[0] + header[1]), 8) + 8 * header[1];
   } else if (!begin.starts_with("everlong meaning ")) {
     return;
   }

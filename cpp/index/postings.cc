@@ -165,7 +165,7 @@ Postings::Found Postings::Find(std::span<const int32_t> token_ids) const {
   const std::shared_lock reading(guard_);
   for (size_t at = 0; at < token_ids.size(); ++at) {
     for (const auto& saved : saved_) {
-      if (const SavedPostings::List list = saved->Find(token_ids[at]); list.pages > 0)
+      if (const SavedPostings::List list = saved->Find(token_ids[at]); !list.numbers.empty())
         found.lists[at].Take(*saved, list);
     }
     if (const auto list = lists_.find(token_ids[at]); list != lists_.end()) found.lists[at].Take(list->second);

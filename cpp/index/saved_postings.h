@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "everlong/base/file_path.h"
-#include "everlong/base/first_not.h"
 #include "everlong/base/status.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/page_filter.h"
@@ -33,32 +31,14 @@ class SavedPostingsWriter {
   [[nodiscard]] Status Commit(const IndexFile& file, std::span<const int32_t> lengths);
 
  private:
-  friend class SavedPostings;
-  // An id, how many pages have it, and where its list ends. It begins where that of the id before ends.
-  struct Entry {
-    int32_t id = 0;
-    int32_t pages = 0;
-    int64_t end = 0;
-  };
-  // A list begins with fences: one behind each kGroup postings, but for the last.
-  struct Fence {
-    int64_t number = 0;  // of the last page in front of it
-    int64_t at = 0;      // bytes in front of it, behind the fences
-  };
-  static constexpr int32_t kGroup = 128;
-  static size_t Fences(int32_t pages) { return static_cast<size_t>(pages - 1) / kGroup; }
-
-  std::vector<Entry> directory_;
-  std::vector<std::byte> lists_;
-  // Of the id that is being written.
-  std::vector<Fence> fences_;
-  std::vector<std::byte> numbers_;
-  int32_t pages_ = 0;
-  int32_t last_ = -1;
+  std::vector<int32_t> ids_;
+  std::vector<int64_t> ends_;     // of their postings
+  std::vector<int32_t> numbers_;  // of all postings
+  std::vector<int32_t> counts_;
 };
 
-// A file of postings. Its directory and lengths were checked when it was opened. Its lists may be any bytes: what is
-// read of damaged ones is some pages of the file with some counts, at most as often as the page has ids. Thread-safe.
+// A file of postings. Its directory and lengths were checked when it was opened. Its postings may be any bytes: what is
+// read of damaged ones is some pages of the file, with some counts that add up without overflow. Thread-safe.
 class SavedPostings final : public CountedPages {
  public:
   // Map a file, whose pages are these, with ascending ordinals; those of -1 are left out. kNotFound, kIoError; kCorrupt
@@ -68,15 +48,16 @@ class SavedPostings final : public CountedPages {
 
   // The postings of an id.
   struct List {
-    int32_t pages = 0;  // that have the id; 0: none
-    std::span<const std::byte> bytes;
+    std::span<const int32_t> numbers;  // of the pages that have it, in the file; none: it is not here
+    size_t first = 0;                  // place of the first among all postings
   };
   [[nodiscard]] List Find(int32_t id) const;
-  [[nodiscard]] int64_t PagesWith(int32_t id) const override { return Find(id).pages; }  // also those left out
+  // Pages that are left out count, too.
+  [[nodiscard]] int64_t PagesWith(int32_t id) const override { return std::ssize(Find(id).numbers); }
   // Call visit(id, list) for each id, ascending.
   template <class Visit>
   void ForEachId(const Visit& visit) const {
-    for (size_t at = 0; at < directory_.size(); ++at) visit(directory_[at].id, ListAt(at));
+    for (size_t at = 0; at < ids_.size(); ++at) visit(ids_[at], ListAt(at));
   }
 
   // Call visit(posting) for pages in `range`, ascending.
@@ -113,78 +94,46 @@ class SavedPostings final : public CountedPages {
   }  // of host memory
 
  private:
-  using Entry = SavedPostingsWriter::Entry;
-  using Fence = SavedPostingsWriter::Fence;
   // Pages of the file that follow each other there and here.
   struct Run {
     int32_t number = 0;
     int32_t ordinal = 0;
     int32_t pages = 0;
   };
-  // Numbers of seven bits a byte, the lowest first. Every byte but the last has its highest bit set.
-  class Numbers {
-   public:
-    explicit Numbers(std::span<const std::byte> bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
-    // Return the next number, 0 where there is none.
-    uint64_t Next() {
-      if (at_ != end_ && static_cast<uint8_t>(*at_) < 128) return static_cast<uint64_t>(*at_++);
-      return NextOfSeveral();
-    }
+  explicit SavedPostings(MappedIndexFile file) : file_(std::move(file)) {}
 
-   private:
-    uint64_t NextOfSeveral();
-    const std::byte* at_;
-    const std::byte* end_;
-  };
+  // Return the list of an id. Its bounds are checked again, because the directory stays in the file: a program that
+  // writes there could change it at any time.
+  [[nodiscard]] List ListAt(size_t at) const;
 
-  SavedPostings(MappedIndexFile file, std::span<const int32_t> lengths, std::span<const Entry> directory,
-                std::span<const std::byte> lists)
-      : file_(std::move(file)), lengths_(lengths), directory_(directory), lists_(lists) {}
-
-  [[nodiscard]] List ListAt(size_t at) const {
-    const int64_t begin = at == 0 ? 0 : directory_[at - 1].end;
-    return {directory_[at].pages,
-            lists_.subspan(static_cast<size_t>(begin), static_cast<size_t>(directory_[at].end - begin))};
-  }
-
-  // Call visit(number, count) for pages of the file from `first` on, ascending, as long as it returns true.
+  // Call visit(number, count) for pages of the file from `first` on, ascending, as long as it returns true. It ends at
+  // what is damaged.
   template <class Visit>
   void Walk(const List& list, int32_t first, const Visit& visit) const {
-    if (list.pages == 0) return;
-    const auto fences = static_cast<int32_t>(SavedPostingsWriter::Fences(list.pages));
-    const auto fence = [&list](int32_t at) {
-      Fence read;
-      std::memcpy(&read, list.bytes.data() + static_cast<size_t>(at) * sizeof read, sizeof read);
-      return read;
-    };
-    std::span<const std::byte> bytes = list.bytes.subspan(static_cast<size_t>(fences) * sizeof(Fence));
-    const int32_t groups = FirstNot(fences, [&](int32_t at) { return fence(at).number < first; });
-    int64_t number = -1;
-    if (groups > 0) {
-      const Fence from = fence(groups - 1);
-      if (from.number < 0 || from.at < 0 || from.at > std::ssize(bytes)) return;
-      number = from.number;
-      bytes = bytes.subspan(static_cast<size_t>(from.at));
+    const auto begin = static_cast<size_t>(std::ranges::lower_bound(list.numbers, first) - list.numbers.begin());
+    const auto pages = static_cast<int32_t>(lengths_.size());
+    int32_t last = first - 1;
+    for (size_t at = begin; at < list.numbers.size(); ++at) {
+      const int32_t number = list.numbers[at];
+      if (number <= last || number >= pages || !visit(number, CountOf(list.first + at, number))) return;
+      last = number;
     }
-    Numbers numbers(bytes);
-    for (int32_t left = list.pages - groups * SavedPostingsWriter::kGroup; left > 0; --left) {
-      const uint64_t step = numbers.Next();
-      const uint64_t count = (step & 1U) == 0 ? 1 : numbers.Next();
-      // What is not so is damaged.
-      if (step < 2 || count < 1 ||
-          step / 2 >= static_cast<uint64_t>(std::max<int64_t>(0, std::ssize(lengths_) - number)))
-        return;
-      number += static_cast<int64_t>(step / 2);
-      if (number < first) continue;
-      const auto most = static_cast<uint64_t>(lengths_[static_cast<size_t>(number)]);
-      if (!visit(static_cast<int32_t>(number), static_cast<int32_t>(std::min(count, most)))) return;
-    }
+  }
+  // Return the count of a posting, of a page of this number.
+  [[nodiscard]] int32_t CountOf(size_t posting, int32_t number) const {
+    if (!counts_.empty()) return counts_[posting];
+    const int32_t length = std::max(0, lengths_[static_cast<size_t>(number)]);
+    return std::clamp(large_counts_[posting], 0, length);
   }
 
   MappedIndexFile file_;
-  std::span<const int32_t> lengths_;  // mapped, as the next ones
-  std::span<const Entry> directory_;
-  std::span<const std::byte> lists_;
+  // All of these are mapped.
+  std::span<const int32_t> lengths_;
+  std::span<const int32_t> ids_;
+  std::span<const int64_t> ends_;
+  std::span<const int32_t> numbers_;
+  std::span<const uint8_t> counts_;        // either these
+  std::span<const int32_t> large_counts_;  // or these
   std::vector<Run> runs_;
 };
 

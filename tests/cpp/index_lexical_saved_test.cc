@@ -96,12 +96,12 @@ TEST(LexicalIndex, WhatWasSavedAnswersAsItDid) {
 // Return where the checksum of what says how a file of postings lies is; the file's end where it says nonsense.
 size_t EndOfDirectory(const std::string& bytes) {
   constexpr size_t kLine = 19;
-  std::array<uint64_t, 2> counts = {};  // pages, ids
-  if (bytes.size() < kLine + sizeof counts) return bytes.size();
-  std::memcpy(counts.data(), bytes.data() + kLine, sizeof counts);
-  if (counts[0] > bytes.size() || counts[1] > bytes.size()) return bytes.size();
+  std::array<uint64_t, 4> header = {};  // pages, ids, postings, bytes of a count
+  if (bytes.size() < kLine + sizeof header) return bytes.size();
+  std::memcpy(header.data(), bytes.data() + kLine, sizeof header);
+  if (header[0] > bytes.size() || header[1] > bytes.size()) return bytes.size();
   const auto aligned = [](size_t at, size_t to) { return (at + to - 1) / to * to; };
-  return aligned(aligned(kLine + sizeof counts, 4) + 4 * counts[0], 8) + 16 * counts[1];
+  return aligned(aligned(kLine + sizeof header, 4) + 4 * (header[0] + header[1]), 8) + 8 * header[1];
 }
 
 // What right checksums do not show: every byte of a file as every other number.
