@@ -60,22 +60,26 @@ class SavedPostings final : public CountedPages {
     for (size_t at = 0; at < ids_.size(); ++at) visit(ids_[at], ListAt(at));
   }
 
-  // Call visit(posting) for pages in `range`, ascending.
+  // Call visit(posting) for pages in `range`, ascending. It ends at what is damaged.
   template <class Visit>
   void ForEach(const List& list, PageRun range, const Visit& visit) const {
+    const std::span<const int32_t> numbers = list.numbers;
+    size_t at = 0;
     auto run = std::ranges::upper_bound(runs_, range.first, {}, [](const Run& of) { return of.ordinal + of.pages; });
-    if (run == runs_.end()) return;
-    Walk(list, run->number + std::max(0, range.first - run->ordinal), [&](int32_t number, int32_t count) {
-      if (number >= run->number + run->pages) {
-        run =
-            std::ranges::upper_bound(run, runs_.end(), number, {}, [](const Run& of) { return of.number + of.pages; });
+    for (; run != runs_.end() && run->ordinal < range.last && at < numbers.size(); ++run) {
+      const int32_t first = run->number + std::max(0, range.first - run->ordinal);
+      const int32_t last = run->number + std::min(run->pages, range.last - run->ordinal);
+      const int32_t further = run->ordinal - run->number;
+      at = static_cast<size_t>(std::lower_bound(numbers.begin() + at, numbers.end(), first) - numbers.begin());
+      int32_t least = first;
+      for (; at < numbers.size(); ++at) {
+        const int32_t number = numbers[at];
+        if (number >= last) break;
+        if (number < least) return;
+        least = number + 1;
+        visit(Posting{number + further, CountOf(list.first + at, number)});
       }
-      if (run == runs_.end() || run->ordinal >= range.last) return false;
-      if (number < run->number) return true;  // it is left out
-      const int32_t page = run->ordinal + (number - run->number);
-      if (page < range.last) visit(Posting{page, count});
-      return page < range.last;
-    });
+    }
   }
 
   // Return, of each id that pages have which were left out, how many of them have it: less than 0. kCorrupt when the
@@ -106,19 +110,6 @@ class SavedPostings final : public CountedPages {
   // writes there could change it at any time.
   [[nodiscard]] List ListAt(size_t at) const;
 
-  // Call visit(number, count) for pages of the file from `first` on, ascending, as long as it returns true. It ends at
-  // what is damaged.
-  template <class Visit>
-  void Walk(const List& list, int32_t first, const Visit& visit) const {
-    const auto begin = static_cast<size_t>(std::ranges::lower_bound(list.numbers, first) - list.numbers.begin());
-    const auto pages = static_cast<int32_t>(lengths_.size());
-    int32_t last = first - 1;
-    for (size_t at = begin; at < list.numbers.size(); ++at) {
-      const int32_t number = list.numbers[at];
-      if (number <= last || number >= pages || !visit(number, CountOf(list.first + at, number))) return;
-      last = number;
-    }
-  }
   // Return the count of a posting, of a page of this number.
   [[nodiscard]] int32_t CountOf(size_t posting, int32_t number) const {
     if (!counts_.empty()) return counts_[posting];
