@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -178,6 +179,36 @@ void CheckHeads(const std::filesystem::path& file, size_t pages) {
 
 // --- words
 
+// Of blocks of one page; as long as the corpus's, whose lengths an opener knows from the list beside the file.
+void CheckLexical(const std::filesystem::path& file, uint64_t pages, bool all) {
+  constexpr int32_t kPageTokens = 4;
+  everlong::index::BlockTable table(kPageTokens);
+  const auto append = [&table] {
+    const int64_t begin = int64_t{table.pages()} * kPageTokens;
+    table.Append({.id = table.blocks() + 1, .span = {begin, begin + kPageTokens}, .source = {}, .tags = {}});
+  };
+  std::vector<everlong::index::SavedPage> saved;
+  for (uint64_t page = 0; page < pages; ++page) {
+    append();
+    saved.push_back({kPageTokens, !all && page % 5 == 4 ? -1 : static_cast<int32_t>(page)});
+  }
+  everlong::index::TokenStatistics statistics;
+  everlong::index::LexicalIndex index(table, statistics);
+  if (!index.Load(file, saved).ok()) return;
+  index.CountInto(statistics);
+  const std::vector<int32_t> ids = {0, 1, 2, 3, 5, 8, 300};
+  const auto every = everlong::index::PageFilter::All(index.pages());
+  const auto found = index.Search(ids, 1000, every);
+  EVERLONG_CHECK(found.ok() && found->pages.size() <= found->groups.size());
+  for (const auto& hit : found->groups) EVERLONG_CHECK(every.Allows(hit.page) && hit.score > 0);
+  EVERLONG_CHECK(index.Search(ids, 10, everlong::index::PageFilter({{index.pages() / 2, index.pages()}})).ok());
+  for (int32_t page = 0; page < index.pages(); page += 3) index.Remove(page, ids);
+  append();
+  EVERLONG_CHECK(index.Add(table.pages() - 1, std::vector<int32_t>{1, 2, 3, 5}).ok());
+  statistics.AddPage(std::vector<int32_t>{1, 2, 3, 5});
+  EVERLONG_CHECK(!index.Search(ids, 10, everlong::index::PageFilter::All(table.pages()))->pages.empty());
+}
+
 void CheckLexical(const std::filesystem::path& file, std::span<const uint8_t> bytes) {
   // A table for a file of another kind would take most of the time.
   constexpr std::string_view kBegins = "everlong lexical ";
@@ -185,37 +216,13 @@ void CheckLexical(const std::filesystem::path& file, std::span<const uint8_t> by
                           [](uint8_t byte) { return std::byte{byte}; })) {
     return;
   }
-  // Of blocks of one page; as long as the corpus's, whose lengths an opener knows from the list beside the file.
   const auto line = static_cast<size_t>(std::ranges::find(bytes, '\n') - bytes.begin());
   uint64_t pages = 0;
   if (line + 1 + sizeof pages > bytes.size()) return;
   std::memcpy(&pages, bytes.data() + line + 1, sizeof pages);
   pages = std::min<uint64_t>(pages, kMostPages);
-  constexpr int32_t kPageTokens = 4;
-  everlong::index::BlockTable table(kPageTokens);
-  std::vector<everlong::index::SavedPage> saved;
-  for (uint64_t page = 0; page < pages; ++page) {
-    const auto begin = static_cast<int64_t>(page) * kPageTokens;
-    table.Append(
-        {.id = static_cast<int64_t>(page) + 1, .span = {begin, begin + kPageTokens}, .source = {}, .tags = {}});
-    saved.push_back({kPageTokens, page % 5 == 4 ? -1 : static_cast<int32_t>(page)});
-  }
-  everlong::index::TokenStatistics statistics;
-  everlong::index::LexicalIndex index(table, statistics);
-  if (!index.Load(file, saved).ok()) return;
-  index.CountInto(statistics);
-  const std::vector<int32_t> ids = {0, 1, 2, 3, 5, 8, 300};
-  const auto every = everlong::index::PageFilter::All(table.pages());
-  const auto found = index.Search(ids, 1000, every);
-  EVERLONG_CHECK(found.ok() && found->pages.size() <= found->groups.size());
-  for (const auto& hit : found->groups) EVERLONG_CHECK(every.Allows(hit.page) && hit.score > 0);
-  table.Append({.id = table.blocks() + 1,
-                .span = {int64_t{table.pages()} * kPageTokens, int64_t{table.pages() + 1} * kPageTokens},
-                .source = {},
-                .tags = {}});
-  EVERLONG_CHECK(index.Add(table.pages() - 1, std::vector<int32_t>{1, 2, 3, 5}).ok());
-  statistics.AddPage(std::vector<int32_t>{1, 2, 3, 5});
-  EVERLONG_CHECK(!index.Search(ids, 10, everlong::index::PageFilter::All(table.pages()))->pages.empty());
+  // With every fifth page gone, which is counted out; and with all of them, when nobody reads the postings first.
+  for (const bool all : {false, true}) CheckLexical(file, pages, all);
 }
 
 // --- the list of what an index covers
@@ -308,7 +315,7 @@ void Check(std::span<const uint8_t> file) {
 
 namespace {
 
-// Put the checksum of what is before the codes and keys of heads, or of the line of vectors, where it belongs.
+// Put the checksum of what is before the codes and keys of heads, the lists of words, or the vectors, where it belongs.
 void ChecksumSoFar(std::vector<uint8_t>& file) {
   const auto line = static_cast<size_t>(std::ranges::find(file, '\n') - file.begin()) + 1;
   const std::string_view begin(reinterpret_cast<const char*>(file.data()), std::min(line, file.size()));
@@ -321,6 +328,13 @@ void ChecksumSoFar(std::vector<uint8_t>& file) {
     const size_t axes = key_heads * static_cast<size_t>(kHeadDim + 2) *
                         static_cast<size_t>(everlong::index::CoarseKeys::DimsOf(kHeadDim)) * sizeof(float);
     at += 24 + kHeads.size() * 12 + key_heads * 8 + PagesOf(file) * 8 + (has_codes ? axes : 0);
+  } else if (begin.starts_with("everlong lexical ")) {
+    std::array<uint64_t, 4> header = {};  // pages, token ids, postings, bytes of a count
+    if (line + sizeof header > file.size()) return;
+    std::memcpy(header.data(), file.data() + line, sizeof header);
+    if (header[0] > file.size() || header[1] > file.size()) return;
+    const auto aligned = [](size_t place, size_t to) { return (place + to - 1) / to * to; };
+    at = aligned(aligned(line + sizeof header, 4) + 4 * (header[0] + header[1]), 8) + 8 * header[1];
   } else if (!begin.starts_with("everlong meaning ")) {
     return;
   }

@@ -15,11 +15,11 @@ constexpr double kK1 = 1.2;
 constexpr double kB = 0.75;
 constexpr double kGroupPages = 3;
 
-// It is above 0, however many pages hold the id.
+// It is above 0, however many pages hold the id, and in a file that lies more than there are.
 double InverseDocumentFrequency(int64_t holding, int64_t pages) {
   const auto with = static_cast<double>(holding);
   const auto without = static_cast<double>(pages) - with;
-  return std::max(std::log((without + 0.5) / (with + 0.5)), 1e-6);
+  return std::max(1e-6, std::log((without + 0.5) / (with + 0.5)));
 }
 
 Status CheckTokenIds(std::span<const int32_t> token_ids) {
@@ -39,13 +39,14 @@ class Scores {
       : all_(postings), neighbours_(table, filter), filter_(filter) {}
 
   // Take the postings of an id.
-  void Take(const PostingList& list) {
+  void Take(const IdPostings& list) {
     auto run = filter_.runs().begin();
     list.ForEach(filter_.Range(), [&](const Posting& posting) {
       if (posting.page >= run->last) {
         run = std::ranges::upper_bound(run, filter_.runs().end(), posting.page, {}, &PageRun::last);
       }
-      if (posting.page >= run->first) matches_.push_back({posting, 0});
+      // A saved page that was removed is still in its file.
+      if (posting.page >= run->first && all_.length(posting.page) > 0) matches_.push_back({posting, 0});
     });
     ends_.push_back(matches_.size());
   }
@@ -202,8 +203,7 @@ Result<LexicalIndex::Found> LexicalIndex::Search(std::span<const int32_t> token_
   Scores scores(postings_, table_, filter);
   std::vector<double> idf;
   for (size_t at = 0; at < ids.size(); ++at) {
-    if (found.lists[at] == nullptr) continue;
-    scores.Take(*found.lists[at]);
+    scores.Take(found.lists[at]);
     idf.push_back(looked_for[at].idf);
   }
   scores.Sum(idf, found.average_length);
@@ -225,10 +225,30 @@ float LexicalIndex::WholeScore(std::span<const int32_t> token_ids) const {
   return static_cast<float>(sum);
 }
 
-void LexicalIndex::CountInto(TokenStatistics& statistics) const {
-  std::vector<TokenStatistics::Frequency> frequencies;
-  for (const Postings::Entry& entry : postings_.In({0, pages()})) frequencies.push_back({entry.id, entry.list->live()});
-  statistics.AddCounted(frequencies, postings_.live_pages());
+Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
+  EVERLONG_RETURN_IF_ERROR(postings_.Check(kept));
+  const PageRun range = kept.empty() ? PageRun{} : PageRun{kept.front(), kept.back() + 1};
+  std::vector<int32_t> numbers(static_cast<size_t>(range.size()), -1);  // of pages of the range, in the file
+  std::vector<int32_t> lengths;
+  for (const int32_t page : kept) {
+    numbers[static_cast<size_t>(page - range.first)] = static_cast<int32_t>(lengths.size());
+    lengths.push_back(postings_.length(page));
+  }
+  SavedPostingsWriter writer;
+  for (const Postings::Entry& entry : postings_.In(range)) {
+    entry.list.ForEach(range, [&](const Posting& posting) {
+      const int32_t number = numbers[static_cast<size_t>(posting.page - range.first)];
+      if (number >= 0) writer.Add(number, posting.count);
+    });
+    writer.End(entry.id);
+  }
+  return writer.Commit(file, lengths);
+}
+
+Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths,
+                          TokenStatistics* statistics) {
+  EVERLONG_ASSIGN_OR_RETURN(std::shared_ptr<const SavedPostings> saved, SavedPostings::Open(file, pages, lengths));
+  return postings_.AddSaved(std::move(saved), statistics);
 }
 
 }  // namespace everlong::index

@@ -14,6 +14,7 @@
 #include "everlong/index/part.h"
 #include "everlong/index/token_statistics.h"
 #include "postings.h"
+#include "saved_postings.h"
 
 namespace everlong::index {
 
@@ -51,15 +52,14 @@ class LexicalIndex {
 
   [[nodiscard]] int32_t pages() const { return postings_.pages(); }  // one past the newest
   // Add what TokenStatistics::AddBlock would have counted for all pages that are here.
-  void CountInto(TokenStatistics& statistics) const;
+  void CountInto(TokenStatistics& statistics) const { postings_.CountInto(statistics); }
 
-  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
+  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError;
+  // kCorrupt when a file that they lie in is damaged.
   [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
-  // How many ids a page has: one for each of its tokens, or, where ids are words and their tokens, two at most.
-  enum class Lengths : uint8_t { kOfTokens, kOfWords };
-  // Load what Save wrote, behind the pages that are here: its pages, with ascending ordinals; those of -1 are left out.
-  // Add what `statistics`, if given, would have counted for them. kNotFound, kIoError; kCorrupt when the file is
-  // damaged, cut short, or of other pages. Do not use the index after an error.
+  // Map what Save wrote, behind the pages that are here, before any is added: its pages, with ascending ordinals; those
+  // of -1 are left out. Add what `statistics`, if given, would have counted for them. kNotFound, kIoError; kCorrupt
+  // when what the open reads is damaged, cut short, or of other pages. Do not use the index after an error.
   Status Load(const FilePath& file, std::span<const SavedPage> pages, Lengths lengths = Lengths::kOfTokens,
               TokenStatistics* statistics = nullptr);
 

@@ -1,6 +1,7 @@
 #include "postings.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -42,10 +43,6 @@ void PostingList::Grow(int32_t capacity) {
   chunk->postings = std::make_unique<Packed[]>(static_cast<size_t>(capacity));
   chunk->previous.reset(last_.load(std::memory_order_relaxed));
   last_.store(chunk.release(), std::memory_order_release);
-}
-
-void PostingList::Reserve(int32_t count) {
-  if (count > 0 && last_.load() == nullptr) Grow(count);
 }
 
 int32_t PostingList::last_page() const {
@@ -106,6 +103,28 @@ int64_t PostingList::bytes() const {
   return bytes;
 }
 
+Status Postings::AddSaved(std::shared_ptr<const SavedPostings> saved, TokenStatistics* statistics) {
+  const PageRun here = saved->pages();
+  if (here.size() == 0) return OkStatus();
+  EVERLONG_CHECK(lists_.empty() && here.first >= pages());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TokenStatistics::Frequency> left_out, saved->LeftOut());
+  const std::vector<int32_t> lengths = saved->LengthsHere();
+  const std::unique_lock changing(guard_);
+  if (statistics != nullptr) {
+    statistics->AddSaved(saved);
+    statistics->AddCounted(left_out, std::ranges::count_if(lengths, [](int32_t length) { return length > 0; }));
+  }
+  for (const auto& [id, less] : left_out) gone_[id] -= less;
+  while (lengths_.size() < here.first) lengths_.push_back(0);
+  for (const int32_t length : lengths) {
+    lengths_.push_back(length);
+    tokens_ += length;
+    if (length > 0) ++live_pages_;
+  }
+  saved_.push_back(std::move(saved));
+  return OkStatus();
+}
+
 void Postings::Add(int32_t page, std::span<const int32_t> token_ids) {
   const auto counts = CountsOf(token_ids);
   EVERLONG_CHECK(page >= pages() && (counts.empty() || counts.front().first >= 0));
@@ -124,11 +143,16 @@ void Postings::Add(int32_t page, std::span<const int32_t> token_ids) {
 
 void Postings::Remove(int32_t page, std::span<const int32_t> token_ids) {
   const auto counts = CountsOf(token_ids);
+  const auto file = std::ranges::upper_bound(saved_, page, {}, [](const auto& saved) { return saved->pages().last; });
   const std::unique_lock changing(guard_);
   for (const auto& [id, count] : counts) {
-    const auto list = lists_.find(id);
     // A saved index may have held other ids than the page has.
-    if (list != lists_.end()) list->second.Remove(page);
+    if (file != saved_.end()) {
+      const auto went = [&, id = id](const Posting& /*posting*/) { ++gone_[id]; };
+      if (lengths_[page] > 0) (*file)->ForEach((*file)->Find(id), {page, page + 1}, went);
+    } else if (const auto list = lists_.find(id); list != lists_.end()) {
+      list->second.Remove(page);
+    }
   }
   tokens_ -= lengths_[page];
   if (lengths_[page] > 0) --live_pages_;
@@ -137,11 +161,14 @@ void Postings::Remove(int32_t page, std::span<const int32_t> token_ids) {
 
 Postings::Found Postings::Find(std::span<const int32_t> token_ids) const {
   Found found;
-  found.lists.reserve(token_ids.size());
+  found.lists.resize(token_ids.size());
   const std::shared_lock reading(guard_);
-  for (const int32_t id : token_ids) {
-    const auto list = lists_.find(id);
-    found.lists.push_back(list == lists_.end() ? nullptr : &list->second);
+  for (size_t at = 0; at < token_ids.size(); ++at) {
+    for (const auto& saved : saved_) {
+      if (const SavedPostings::List list = saved->Find(token_ids[at]); !list.numbers.empty())
+        found.lists[at].Take(*saved, list);
+    }
+    if (const auto list = lists_.find(token_ids[at]); list != lists_.end()) found.lists[at].Take(list->second);
   }
   if (live_pages_ > 0) found.average_length = static_cast<double>(tokens_) / static_cast<double>(live_pages_);
   return found;
@@ -153,39 +180,46 @@ int64_t Postings::live_pages() const {
 }
 
 std::vector<Postings::Entry> Postings::In(PageRun range) const {
-  std::vector<Entry> entries;
+  std::map<int32_t, IdPostings> by_id;
   const std::shared_lock reading(guard_);
-  for (const auto& [id, list] : lists_) {
-    if (list.live() > 0 && list.last_page() >= range.first) entries.push_back({id, &list});
+  for (const auto& saved : saved_) {
+    if (saved->pages().first >= range.last || saved->pages().last <= range.first) continue;
+    saved->ForEachId([&](int32_t id, const SavedPostings::List& list) { by_id[id].Take(*saved, list); });
   }
-  std::ranges::sort(entries, {}, &Entry::id);
+  for (const auto& [id, list] : lists_) {
+    if (list.live() > 0 && list.last_page() >= range.first) by_id[id].Take(list);
+  }
+  std::vector<Entry> entries;
+  entries.reserve(by_id.size());
+  for (auto& [id, list] : by_id) entries.push_back({id, std::move(list)});
   return entries;
 }
 
-void Postings::AddLengths(std::span<const int32_t> lengths, size_t ids) {
-  const std::unique_lock changing(guard_);
-  if (lists_.empty()) lists_.reserve(ids);
-  for (const int32_t length : lengths) {
-    lengths_.push_back(length);
-    tokens_ += length;
-    if (length > 0) ++live_pages_;
+Status Postings::Check(std::span<const int32_t> pages) const {
+  for (const auto& saved : saved_) {
+    const auto found = std::ranges::lower_bound(pages, saved->pages().first);
+    if (found != pages.end() && *found < saved->pages().last) EVERLONG_RETURN_IF_ERROR(saved->Check());
   }
+  return OkStatus();
 }
 
-void Postings::AddPostings(int32_t id, std::span<const Posting> postings) {
-  const std::unique_lock changing(guard_);
-  PostingList& list = lists_[id];
-  const int64_t before = list.bytes();
-  list.Reserve(static_cast<int32_t>(postings.size()));
-  for (const Posting& posting : postings) list.Add(posting);
-  list_bytes_ += list.bytes() - before;
+void Postings::CountInto(TokenStatistics& statistics) const {
+  std::vector<TokenStatistics::Frequency> frequencies;
+  const std::shared_lock reading(guard_);
+  for (const auto& saved : saved_) statistics.AddSaved(saved);
+  for (const auto& [id, pages] : gone_) frequencies.push_back({id, -pages});
+  for (const auto& [id, list] : lists_) frequencies.push_back({id, list.live()});
+  statistics.AddCounted(frequencies, live_pages_);
 }
 
 int64_t Postings::bytes() const {
   constexpr size_t kNodeBytes = sizeof(PostingList) + 32;  // link, id and list, as they are allocated
+  constexpr size_t kGoneBytes = 32;
   const std::shared_lock reading(guard_);
-  return lengths_.bytes() + list_bytes_ +
-         static_cast<int64_t>(lists_.size() * kNodeBytes + lists_.bucket_count() * sizeof(void*));
+  int64_t bytes = lengths_.bytes() + list_bytes_;
+  for (const auto& saved : saved_) bytes += saved->bytes();
+  return bytes + static_cast<int64_t>(lists_.size() * kNodeBytes + lists_.bucket_count() * sizeof(void*) +
+                                      gone_.size() * kGoneBytes);
 }
 
 }  // namespace everlong::index

@@ -14,15 +14,11 @@
 #include "everlong/base/fair_shared_mutex.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
+#include "everlong/index/token_statistics.h"
+#include "posting.h"
+#include "saved_postings.h"
 
 namespace everlong::index {
-
-// A page that holds an id.
-struct Posting {
-  int32_t page = 0;   // ordinal
-  int32_t count = 0;  // how often the id is in it
-  bool operator==(const Posting&) const = default;
-};
 
 // The postings of one id by page, ascending. It grows at its end and moves nothing. A posting takes 8 bytes, and a list
 // has room for at most twice as many.
@@ -37,8 +33,6 @@ class PostingList {
   void Add(const Posting& posting);  // of a page behind all others
   // Remove a page. Only the room of its posting stays. Nothing happens when it is not here.
   void Remove(int32_t page);
-  // Make room for so many in one piece, if there is none yet.
-  void Reserve(int32_t count);
   [[nodiscard]] int32_t live() const { return live_; }  // without what was removed
   [[nodiscard]] int32_t last_page() const;              // of any posting that was not removed, or an older one
   [[nodiscard]] int64_t bytes() const;
@@ -97,25 +91,52 @@ class PostingList {
   int32_t live_ = 0;
 };
 
-// The postings of many pages: a list for every id, and the lengths of pages. One thread at a time adds and removes.
-// Searches run beside it, over pages that were added before they began and are not removed while they run. They wait at
-// most for one page that is being added.
+// The postings of one id: of saved pages, and behind them of those that were added.
+class IdPostings {
+ public:
+  void Take(const SavedPostings& of, const SavedPostings::List& list) { saved_.push_back({&of, list}); }
+  void Take(const PostingList& list) { added_ = &list; }
+
+  // Call visit(posting) for pages in `range`, ascending, as PostingList::ForEach. Of saved pages it has also those that
+  // were removed.
+  template <class Visit>
+  void ForEach(PageRun range, const Visit& visit) const {
+    for (const auto& [of, list] : saved_) of->ForEach(list, range, visit);
+    if (added_ != nullptr) added_->ForEach(range, visit);
+  }
+
+ private:
+  struct Saved {
+    const SavedPostings* of = nullptr;
+    SavedPostings::List list;
+  };
+  std::vector<Saved> saved_;  // by page
+  const PostingList* added_ = nullptr;
+};
+
+// The postings of many pages: a list for every id, and the lengths of pages. Saved pages stay in their files. One
+// thread at a time adds and removes. Searches run beside it, over pages that were added before they began and are not
+// removed while they run. They wait at most for one page that is being added.
 class Postings {
  public:
   Postings() = default;
 
+  // Add saved pages behind all that are here, before any other page is added. Add what `statistics`, if given, would
+  // have counted for them. kCorrupt when some are left out of a file that is damaged.
+  Status AddSaved(std::shared_ptr<const SavedPostings> saved, TokenStatistics* statistics = nullptr);
   // Add `page`, behind all others; pages between are empty. No id is negative.
   void Add(int32_t page, std::span<const int32_t> token_ids);
-  // Remove every trace of a page. `token_ids` are those that it was added with; of others nothing happens.
+  // Remove every trace of a page. `token_ids` are those that it was added with; of others nothing happens. The file of
+  // a saved page keeps it, and its length here is 0.
   void Remove(int32_t page, std::span<const int32_t> token_ids);
 
   [[nodiscard]] int32_t pages() const { return lengths_.size(); }  // one past the newest
   [[nodiscard]] int32_t length(int32_t page) const { return lengths_[page]; }
   [[nodiscard]] int64_t live_pages() const;  // that have ids and were not removed
 
-  // The lists of some ids, null if there is none, and pages' average length at that moment. They live as long as this.
+  // The postings of some ids, and pages' average length at that moment. They live as long as this.
   struct Found {
-    std::vector<const PostingList*> lists;
+    std::vector<IdPostings> lists;
     double average_length = 0;
   };
   [[nodiscard]] Found Find(std::span<const int32_t> token_ids) const;
@@ -124,19 +145,23 @@ class Postings {
   // Entries are in order of their ids.
   struct Entry {
     int32_t id = 0;
-    const PostingList* list = nullptr;  // with at least one posting that was not removed
+    IdPostings list;
   };
-  // Return the lists that may have postings of pages in `range`.
+  // Return the postings that may be of pages in `range`.
   [[nodiscard]] std::vector<Entry> In(PageRun range) const;
-  // Add many pages behind all others, with about so many ids: first of these lengths (0 if none), then their postings.
-  void AddLengths(std::span<const int32_t> lengths, size_t ids);
-  void AddPostings(int32_t id, std::span<const Posting> postings);
+  // Read all of the files that some of these pages, ascending, lie in. kCorrupt when one does not match its checksum:
+  // what is made of these pages must not be saved.
+  [[nodiscard]] Status Check(std::span<const int32_t> pages) const;
+  // Add what TokenStatistics::AddBlock would have counted for all pages that are here.
+  void CountInto(TokenStatistics& statistics) const;
 
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
 
  private:
-  StableVector<int32_t> lengths_;  // [pages]; 0 once it was removed
-  mutable FairSharedMutex guard_;  // of the map and the sums below; not of what searches read in the lists
+  StableVector<int32_t> lengths_;                            // [pages]; 0 once it was removed
+  std::vector<std::shared_ptr<const SavedPostings>> saved_;  // by page
+  std::unordered_map<int32_t, int64_t> gone_;                // how many saved pages have an id and are not here
+  mutable FairSharedMutex guard_;  // of the maps and the sums below; not of what searches read in the lists
   std::unordered_map<int32_t, PostingList> lists_;
   int64_t list_bytes_ = 0;
   int64_t tokens_ = 0;

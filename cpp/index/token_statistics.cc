@@ -4,6 +4,7 @@
 #include <cmath>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 #include "everlong/base/check.h"
 
@@ -41,9 +42,9 @@ void TokenStatistics::RemoveBlock(std::span<const int32_t> token_ids, int32_t pa
   const DistinctIds distinct(token_ids, page_tokens);
   const std::unique_lock changing(guard_);
   for (const int32_t id : distinct.ids) {
-    const auto found = frequency_.find(id);
     // A saved index may have counted other ids than the block has: statistics are rough then, and rebuilt with it.
-    if (found == frequency_.end()) continue;
+    if (FrequencyOf(id) == 0) continue;
+    const auto found = frequency_.try_emplace(id, 0).first;
     if (--found->second == 0) frequency_.erase(found);
   }
   pages_ = std::max<int64_t>(0, pages_ - distinct.pages);
@@ -56,9 +57,15 @@ void TokenStatistics::AddCounted(std::span<const Frequency> frequencies, int64_t
   pages_ += pages;
 }
 
+void TokenStatistics::AddSaved(std::shared_ptr<const CountedPages> saved) {
+  const std::unique_lock changing(guard_);
+  saved_.push_back(std::move(saved));
+}
+
 void TokenStatistics::Clear() {
   const std::unique_lock changing(guard_);
   pages_ = 0;
+  saved_ = {};
   frequency_ = {};
 }
 
@@ -73,6 +80,13 @@ int64_t TokenStatistics::bytes() const {
   return static_cast<int64_t>(frequency_.size() * kNodeBytes + frequency_.bucket_count() * sizeof(void*));
 }
 
+int64_t TokenStatistics::FrequencyOf(int32_t id) const {
+  const auto found = frequency_.find(id);
+  int64_t pages = found == frequency_.end() ? 0 : found->second;
+  for (const auto& saved : saved_) pages += saved->PagesWith(id);
+  return std::max<int64_t>(0, pages);
+}
+
 int64_t TokenStatistics::DocumentFrequency(int32_t token_id) const {
   return DocumentFrequencies({&token_id, 1}).of_ids[0];
 }
@@ -81,10 +95,7 @@ TokenStatistics::Frequencies TokenStatistics::DocumentFrequencies(std::span<cons
   Frequencies frequencies;
   frequencies.of_ids.reserve(token_ids.size());
   const std::shared_lock reading(guard_);
-  for (const int32_t id : token_ids) {
-    const auto found = frequency_.find(id);
-    frequencies.of_ids.push_back(found == frequency_.end() ? 0 : found->second);
-  }
+  for (const int32_t id : token_ids) frequencies.of_ids.push_back(FrequencyOf(id));
   frequencies.pages = pages_;
   return frequencies;
 }

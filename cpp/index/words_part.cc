@@ -62,7 +62,7 @@ class WordsPart final : public Part {
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,
                               PagesOfSaved(file, blocks, context_.table.page_tokens()));
-    return index_.Load(file, pages, LexicalIndex::Lengths::kOfWords, &statistics_);
+    return index_.Load(file, pages, Lengths::kOfWords, &statistics_);
   }
 
   int64_t bytes() const override { return index_.bytes() + statistics_.bytes(); }

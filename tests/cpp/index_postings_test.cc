@@ -28,7 +28,7 @@ TEST(LexicalIndex, SearchesRunBesideTheOneThatAddsAndRemoves) {
           const Postings::Found found = postings.Find(std::span(&id, 1));
           std::vector<Posting> seen;
           // Of these only pages of odd numbers are removed.
-          found.lists[0]->ForEach({0, kPages}, [&](const Posting& posting) {
+          found.lists[0].ForEach({0, kPages}, [&](const Posting& posting) {
             if (posting.page % 2 == 0) seen.push_back(posting);
           });
           std::vector<Posting> expected;
@@ -81,20 +81,6 @@ TEST(PostingList, WhatWasRemovedIsNowhere) {
       EXPECT_EQ(in_range, expected);
     }
   }
-}
-
-// A saved index says what it says. Whoever removes a page knows the ids of the block.
-TEST(Postings, APageThatIsRemovedByOtherIdsLeavesNoLengthBehind) {
-  Postings postings;
-  postings.AddLengths(std::vector<int32_t>{2, 0, 3}, 2);
-  postings.AddPostings(1, std::vector<Posting>{{0, 2}, {2, 3}});
-  postings.Remove(0, std::vector<int32_t>{7, 8, 9, 10});
-  postings.Remove(1, std::vector<int32_t>{7});
-  EXPECT_EQ(postings.live_pages(), 1);
-  EXPECT_EQ(postings.length(0), 0);
-  EXPECT_DOUBLE_EQ(postings.Find({}).average_length, 3);
-  postings.Remove(2, std::vector<int32_t>{1, 1, 1});
-  EXPECT_EQ(postings.live_pages(), 0);
 }
 
 }  // namespace

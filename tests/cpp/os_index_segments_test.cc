@@ -102,17 +102,18 @@ class IndexSegmentsTest : public testing::Test {
     for (const auto& [name, bytes] : files) PutBytes(IndexFolder() / name, bytes);
   }
 
-  // Open the memory with these files of its index, and a bit of the last keys of one of them changed.
+  // Open the memory with these files of its index, and a bit of the last keys or the last list of one of them changed.
   void OpenWithDamaged(const Files& files, const std::string& name) {
     ASSERT_TRUE(memory_->upkeep().Flush().ok());
     memory_ = nullptr;
     Put(files);
     std::string bytes = files.at(name);
-    char& last = bytes[ListBegin(bytes) - sizeof(uint32_t) - 1 - size_t{32} * 4 * 4];
+    const size_t behind = name.starts_with("heads") ? size_t{32} * 4 * 4 : 0;
+    char& last = bytes[ListBegin(bytes) - sizeof(uint32_t) - 1 - behind];
     last = static_cast<char>(last ^ 1);
     PutBytes(IndexFolder() / name, bytes);
     Reopen();
-    EXPECT_TRUE(memory_->index().TakeMessages().empty()) << "no key is read yet";
+    EXPECT_TRUE(memory_->index().TakeMessages().empty()) << "none of these is read yet";
   }
   // Expect files without damage, whose keys are those of the payload.
   void ExpectWhole() {
@@ -194,10 +195,8 @@ TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
   for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical.61-80"}) {
     SCOPED_TRACE(name);
     Put(good);
-    // What says how the rest lies; of the words, anything.
-    const bool is_of_heads = std::string(name).starts_with("heads");
     std::string bytes = good.at(name);
-    bytes[is_of_heads ? 80 : bytes.size() / 3] ^= 1;
+    bytes[80] ^= 1;  // of what says how the rest lies
     PutBytes(IndexFolder() / name, bytes);
     ExpectTheSameWhenOpened(1);
     Save();
@@ -215,11 +214,11 @@ TEST_F(IndexSegmentsTest, BehindADamagedSegmentAllIsMadeAnew) {
   EXPECT_EQ(FilesNow(), now) << "nothing is new";
 }
 
-// Keys are not read when a memory is opened. Damage in them is found by a verify, and mended by its repair.
-TEST_F(IndexSegmentsTest, AVerifyFindsDamagedKeys) {
+// Keys and lists are not read when a memory is opened. Damage in them is found by a verify, and mended by its repair.
+TEST_F(IndexSegmentsTest, AVerifyFindsDamagedKeysAndLists) {
   AddThreeSegments();
   const Files good = FilesNow();
-  for (const char* const name : {"heads", "heads.61-80", "heads.81-85"}) {
+  for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical", "lexical.61-80", "lexical.81-85"}) {
     SCOPED_TRACE(name);
     OpenWithDamaged(good, name);
     const auto report = memory_->upkeep().Verify(false);
@@ -239,8 +238,8 @@ TEST_F(IndexSegmentsTest, AVerifyFindsDamagedKeys) {
 }
 
 // Whatever writes pages of a file again looks at all of it first.
-TEST_F(IndexSegmentsTest, DamagedKeysAreNotCarriedOn) {
-  for (const char* const name : {"heads", "heads.61-80", "heads.81-85"}) {
+TEST_F(IndexSegmentsTest, DamagedKeysAndListsAreNotCarriedOn) {
+  for (const char* const name : {"heads", "heads.61-80", "heads.81-85", "lexical", "lexical.61-80", "lexical.81-85"}) {
     for (const bool is_merge : {true, false}) {
       SCOPED_TRACE(name);
       Restart();
@@ -253,7 +252,7 @@ TEST_F(IndexSegmentsTest, DamagedKeysAreNotCarriedOn) {
         EXPECT_EQ(Names(), (std::set<std::string>{"heads", "lexical"}));
       } else {
         const std::string of = name;
-        Forget(of == "heads" ? 7 : of == "heads.61-80" ? 66 : 83);
+        Forget(of.ends_with("61-80") ? 66 : of.ends_with("81-85") ? 83 : 7);
         ASSERT_TRUE(memory_->upkeep().Compact().ok());
         Save();
       }

@@ -17,7 +17,7 @@ KV_HEADS, DIM, PAGE, BLOCK, LAYERS = 2, 8, 64, 160, 2
 HEADS = [(0, 0, 0), (1, 3, 1), (0, 1, 0)]
 VECTOR = 12
 KINDS = ("heads", "lexical", "mean_pool", "hnsw", "embedding")
-MAPPED = ("heads",)  # its keys are checked by `verify`, and before they are written again
+MAPPED = ("heads", "lexical")  # keys and postings are checked by `verify`, and before they are written again
 
 
 def new_memory(folder: Path) -> everlong.Memory:
@@ -137,7 +137,7 @@ def test_what_is_damaged_is_made_anew_with_a_message(
     if damage == "deleted":
         file.write_bytes(data[begin:] if part == "index" else data[:begin])
     elif damage == "flipped":
-        # Of what is mapped, the line that names the kind: an open reads no keys and vectors.
+        # Of what is mapped, the line that names the kind: an open reads no keys, postings and vectors.
         of_index = 9 if kind in MAPPED else begin // 2
         at = of_index if part == "index" else (begin + len(data)) // 2
         file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -9,6 +10,16 @@
 #include "everlong/base/fair_shared_mutex.h"
 
 namespace everlong::index {
+
+// Pages that are counted elsewhere, as those of a saved index. Thread-safe.
+class CountedPages {
+ public:
+  CountedPages() = default;
+  CountedPages(const CountedPages&) = delete;
+  CountedPages& operator=(const CountedPages&) = delete;
+  virtual ~CountedPages() = default;
+  [[nodiscard]] virtual int64_t PagesWith(int32_t id) const = 0;
+};
 
 // Thread-safe. Readers run beside one adder. They see all pages of a call or none.
 class TokenStatistics {
@@ -27,8 +38,11 @@ class TokenStatistics {
     int32_t id = 0;
     int64_t pages = 0;
   };
-  // Add what AddBlock would count for `pages` pages, given how many of them have each of these distinct ids.
+  // Add what AddBlock would count for `pages` pages, given how many of them have each of these ids. A frequency below 0
+  // takes from what AddSaved added.
   void AddCounted(std::span<const Frequency> frequencies, int64_t pages);
+  // Add the frequencies of pages that are counted elsewhere, but not the number of these pages.
+  void AddSaved(std::shared_ptr<const CountedPages> saved);
   void Clear();
 
   [[nodiscard]] int64_t pages() const;
@@ -44,9 +58,13 @@ class TokenStatistics {
   [[nodiscard]] std::vector<float> Idf(std::span<const int32_t> token_ids) const;
 
  private:
+  // Return how many pages have an id. Call it under guard_.
+  [[nodiscard]] int64_t FrequencyOf(int32_t id) const;
+
   mutable FairSharedMutex guard_;
   int64_t pages_ = 0;
-  std::unordered_map<int32_t, int64_t> frequency_;
+  std::vector<std::shared_ptr<const CountedPages>> saved_;
+  std::unordered_map<int32_t, int64_t> frequency_;  // beside that of saved_; below 0 where fewer are left
 };
 
 }  // namespace everlong::index
