@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from transformers.activations import SiLUActivation
 
 import everlong.ops as ops
 from everlong.kv_cache.cache import ResidentCache
 from everlong.kv_cache.phase import PhaseTap
-from everlong.kv_cache.watched_model import WatchedModel
+from everlong.kv_cache.watched_model import ModelMark, WatchedModel
 from everlong.models.attach import AttachedModel
 from everlong.models.block_layers import BlockLinear
 from everlong.models.custom_attention import is_overridden
@@ -58,12 +59,19 @@ class _Layers:
     matrices: list[torch.Tensor]
     vectors: list[torch.Tensor]
     formats: list[int]
-    epsilon: float
-    scale: float
+    numbers: list[float]  # of all layers: 1 / the root of D or another scale of q . k, then what norms add
+
+    @property
+    def scale(self) -> float:
+        return self.numbers[0]
+
+    @property
+    def epsilon(self) -> float:
+        return self.numbers[1]
 
 
-# Where the weights of a model lay when its logits were those of its own forward.
-_agreed: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+# The state in which a model's logits were those of its own forward.
+_agreed: weakref.WeakKeyDictionary[Any, ModelMark] = weakref.WeakKeyDictionary()
 
 
 class BlockStep:
@@ -78,31 +86,31 @@ class BlockStep:
         self._model = WatchedModel(served)
         self._able = not cache.own and served.device.type == "cpu" and served.dtype == torch.float32
         self._layers: _Layers | None = None
-        self._in_a_row = 0  # calls, since something else was computed
+        self._tried = False
 
     def takes(self, chunk: Tokens) -> bool:
         """Return whether it computes these tokens, if the model was tried."""
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
         if not self._able or not 0 < len(chunk) <= MOST_TOKENS or aside:
-            self._in_a_row = 0
             return False
-        self._in_a_row += 1
-        # Between two tokens of one answer nobody changes the model.
-        if (self._in_a_row == 1 or len(chunk) > 1) and self._model.changed():
-            self._layers = _layers_of(self._served)
+        if self._model.changed() or (self._layers is not None and self._layers.numbers != _numbers_of(self._served)):
+            self._layers, self._tried = _layers_of(self._served), False
         return self._layers is not None and not self._model.listened_to() and not is_overridden()
 
     def tried(self, by_itself: Callable[[], torch.Tensor], by_the_model: Callable[[], torch.Tensor]) -> bool:
         """Return whether the model's logits are those of its own forward. Both are computed where nobody knows yet."""
-        if _agreed.get(self._served.model) == self._model.weights:
+        if self._tried:
             return True
-        expected = by_the_model()
-        error = float(torch.linalg.vector_norm(by_itself() - expected) / spread(expected))
-        if not error <= _TOLERANCE:
-            _LOGGER.info("tokens are computed module by module: in one call logits are off by %.3g", error)
-            self._layers = None
-            return False
-        _agreed[self._served.model] = self._model.weights
+        mark = self._model.mark()
+        if _agreed.get(self._served.model) != mark:
+            expected = by_the_model()
+            error = float(torch.linalg.vector_norm(by_itself() - expected) / spread(expected))
+            if not error <= _TOLERANCE:
+                _LOGGER.info("tokens are computed module by module: in one call logits are off by %.3g", error)
+                self._layers = None
+                return False
+            _agreed[self._served.model] = mark
+        self._tried = True
         return True
 
     def tokens(
@@ -152,7 +160,7 @@ def _layers_of(served: AttachedModel) -> _Layers | None:
     config = model.config.get_text_config(decoder=True)
     if not type(model).__module__.startswith("transformers.models.") or config.model_type not in _KINDS:
         return None
-    if model.training or config.hidden_act != "silu" or config._attn_implementation != "sdpa":
+    if model.training or config._attn_implementation != "sdpa":
         return None
     rope = served.rope
     if served.rotated != len(model.model.layers) or rope.interleaved or rope.rotary_dim != served.head_dim:
@@ -162,11 +170,15 @@ def _layers_of(served: AttachedModel) -> _Layers | None:
     none = torch.zeros(0)
     for layer in model.model.layers:
         of_layer = [_at(layer, name) for name in _MATRICES]
-        if not all(type(matrix) is BlockLinear for matrix in of_layer):
+        plain = all(type(matrix) is BlockLinear for matrix in of_layer)
+        if not plain or type(layer.mlp.act_fn) not in (torch.nn.SiLU, SiLUActivation):
             return None
         matrices += of_layer
         vectors += [none if (norm := _at(layer, name)) is None else norm.weight for name in _NORMS]
         vectors += [none if matrix.bias is None else matrix.bias for matrix in of_layer]
+    numbers = _numbers_of(served)
+    if len(set(numbers[::2])) != 1 or len(set(numbers[1::2])) != 1:
+        return None
     if served.head_dim % 16 != 0 or any(x.dtype != torch.float32 or not x.is_contiguous() for x in vectors):
         return None
     return _Layers(
@@ -176,9 +188,18 @@ def _layers_of(served: AttachedModel) -> _Layers | None:
         [matrix.weight for matrix in matrices],
         [vector.detach() for vector in vectors],
         [matrix.format for matrix in matrices],
-        config.rms_norm_eps,
-        model.model.layers[0].self_attn.scaling,
+        numbers,
     )
+
+
+def _numbers_of(served: AttachedModel) -> list[float]:
+    """Return numbers of the layers that no tensor has: of each norm its attention's scale, and what it adds."""
+    numbers: list[float] = []
+    for layer in served.model.model.layers:
+        norms = [norm for name in _NORMS if (norm := _at(layer, name)) is not None]
+        for norm in norms:
+            numbers += [layer.self_attn.scaling, norm.variance_epsilon]
+    return numbers
 
 
 def _at(layer: Any, name: str) -> Any:

@@ -55,7 +55,7 @@ class GraphStep:
             self._tokens = 0
             return None
         self._tokens += 1
-        if self._tokens == 1 and self._model.changed():  # between two tokens of one answer nobody changes the model
+        if self._model.changed():
             self._graph = None
         if self._model.listened_to() or not (self._graph or (self._tokens > _TOKENS_BEFORE and self._record())):
             return None

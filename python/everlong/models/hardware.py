@@ -36,7 +36,8 @@ def use_allowed_cpus() -> None:
     A container may have the time of two CPUs on a machine of many. Threads beyond these wait for each other.
     """
     cpus = min(len(os.sched_getaffinity(0)), _core.group_cpus() or sys.maxsize)
-    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cpus:
+    named = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if not (named.isdecimal() and int(named) > 0) and torch.get_num_threads() > cpus:
         torch.set_num_threads(cpus)
 
 
