@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "best_first.h"
+#include "everlong/base/mapped_reads.h"
 #include "everlong/index/index_file.h"
 #include "heads_mirror.h"
 #include "heads_scan.h"
@@ -30,6 +31,8 @@ size_t SurvivorsOf(size_t pages) {
 }
 // How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.
 constexpr size_t kWidened = 128;
+// The pages whose keys are read from a file at a time, when the index is saved.
+constexpr size_t kReadAtOnce = 512;
 // Longer keys have no coarse level: their values along its axes might overflow.
 constexpr double kLongestCoarse = 1e18;
 
@@ -332,7 +335,13 @@ Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) co
   for (const int32_t page : kept) {
     if (has_coarse) writer.WriteAll(coarse_->words(page, keys_.tokens(page)));
   }
-  for (const int32_t page : kept) writer.WriteAll(keys_.words(page));
+  for (size_t at = 0; at < kept.size(); ++at) {
+    if (at % kReadAtOnce == 0) {
+      SoonReads soon;
+      for (const int32_t page : kept.subspan(at, std::min(kReadAtOnce, kept.size() - at))) keys_.ReadSoon(page, soon);
+    }
+    writer.WriteAll(keys_.words(kept[at]));
+  }
   return writer.Commit();
 }
 
@@ -380,6 +389,7 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   for (size_t page = 0; page < headers.size() && header.has_coarse != 0; ++page) {
     EVERLONG_ASSIGN_OR_RETURN(codes[page], reader.ReadMapped<uint32_t>(shape.PageWords(headers[page].tokens)));
   }
+  EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> begin, reader.ReadMapped<uint32_t>(0));
   const int32_t here = pages();
   if (uses_coarse) coarse_->Follow(keys_);  // of older files without codes
   for (size_t page = 0; page < headers.size(); ++page) {
@@ -400,6 +410,9 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
     page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
+  // Without codes every search reads all keys.
+  EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> end, reader.ReadMapped<uint32_t>(0));
+  if (header.has_coarse != 0) ReadByThemselves(std::span(begin.data(), end.data()));
   mapped_.Add(reader.TakeMapping(), {here, pages()});
   keys_.AddLongest(longest);
   FollowKeys();
