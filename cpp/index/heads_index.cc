@@ -24,7 +24,9 @@ constexpr size_t kShareOfFew = 10;
 constexpr size_t kShareOfMany = 20;
 constexpr size_t kOfFew = 1'024;
 constexpr size_t kFewestSurvivors = 64;
-constexpr size_t kMostSurvivors = 16'384;
+constexpr size_t kMostSurvivors = 4'096;
+// The pages that say how far the coarse scores of those left out are from the exact ones.
+constexpr int32_t kSampled = 512;
 size_t SurvivorsOf(size_t pages) {
   const size_t some = std::max(std::min(pages / kShareOfFew, kOfFew), pages / kShareOfMany);
   return std::clamp(some, kFewestSurvivors, kMostSurvivors);
@@ -76,6 +78,34 @@ std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, 
     passes.push_back(blocks.subspan(first, std::min(blocks_a_pass, blocks.size() - first)));
   }
   return passes;
+}
+
+// Return about kSampled pages of `scored` at equal distances, without those of `left`. They depend on no question.
+PageFilter SampleOf(const PagePositions& scored, const PageFilter& left) {
+  PageFilter sample;
+  const int32_t step = std::max(1, scored.size() / kSampled);
+  for (int32_t position = step / 2; position < scored.size(); position += step) {
+    const int32_t page = scored[position];
+    if (!left.Allows(page)) sample.Add({page, page + 1});
+  }
+  return sample;
+}
+
+// The sums of some pages in a row's softmax.
+struct RowTotals {
+  double exact = 0;
+  double coarse = 0;
+};
+
+// Return the part of a row's softmax that the survivors have. That of the other pages is known from the coarse level,
+// whose sums, of the largest score in a page, are smaller: how much smaller is what a sample of these pages says.
+double ShareOf(const RowTotals& survivors, const RowTotals& sample, double coarse_total) {
+  if (!(coarse_total > 0)) return 0;
+  const double rest = std::max(0.0, coarse_total - survivors.coarse);
+  if (sample.exact > 0 && sample.coarse > 0) {
+    return survivors.exact / (survivors.exact + rest * (sample.exact / sample.coarse));
+  }
+  return survivors.coarse / coarse_total;
 }
 
 }  // namespace
@@ -274,16 +304,22 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   for (const int32_t page : chosen) left.pages.Add({page, page + 1});
   const PagePositions survivors(left.pages);
 
+  const PageFilter sampled = SampleOf(scored, left.pages);
+  const PagePositions sample(sampled);
+
   left.mass.resize(chosen.size(), 0.0F);
   const ScannedKeys exact = {keys_, head_dim_, page_sinks_};
   for (size_t at = 0; at < passes.size(); ++at) {
-    // The part of a row's softmax outside the survivors is known only from the coarse level.
+    const std::vector<float> exact_references = ReferencesOf(exact, passes[at], survivors);
+    const HeadsScan scan(exact, passes[at], survivors, exact_references);
+    const HeadsScan coarse_scan(coarse, passes[at], survivors, references[at]);
+    const HeadsScan of_sample(exact, passes[at], sample, exact_references);
+    const HeadsScan coarse_of_sample(coarse, passes[at], sample, references[at]);
     std::vector<double> shares(totals[at].size());
-    const HeadsScan again(coarse, passes[at], survivors, references[at]);
     for (size_t row = 0; row < shares.size(); ++row) {
-      if (again.totals()[row] > 0) shares[row] = again.totals()[row] / totals[at][row];
+      shares[row] = ShareOf({scan.totals()[row], coarse_scan.totals()[row]},
+                            {of_sample.totals()[row], coarse_of_sample.totals()[row]}, totals[at][row]);
     }
-    const HeadsScan scan(exact, passes[at], survivors, ReferencesOf(exact, passes[at], survivors));
     scan.AddMass(shares, left.mass);
   }
   return left;

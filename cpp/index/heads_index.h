@@ -60,7 +60,7 @@ class HeadsIndex {
   //
   // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses
   // some of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's
-  // softmax is taken from the coarse scores. A device scores every page exactly.
+  // softmax is taken from the coarse scores, and from the exact ones of a sample. A device scores every page exactly.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;

@@ -214,6 +214,24 @@ TEST(HeadsIndex, TwoLevelsFindWhatOneDoes) {
   EXPECT_GE(found, 15) << "four bits lose little";
 }
 
+TEST(HeadsIndex, TwoLevelsKnowWhatTheOtherPagesHaveOfTheSoftmax) {
+  // Most of the softmax lies in pages that are left out. The codes know the largest score of a page's 32 tokens alone.
+  Case made = MakeCase({.heads = kOneHead, .pages = 2000, .page_tokens = 32, .question = 4}, 50);
+  FlattenKeys(made, 20, 0.02F, 51);
+  const auto hits = Search(made.Build(100), made.q, made.weights, 2000, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  EXPECT_LT(hits->size(), 500U);
+  const std::vector<double> reference = made.Reference();
+  double exact = 0;
+  double found = 0;
+  for (const Hit& hit : *hits) {
+    exact += reference[static_cast<size_t>(hit.page)];
+    found += hit.score;
+  }
+  // Of 512 sampled pages the error is a few per cent. From the largest scores alone it was half.
+  EXPECT_NEAR(found, exact, 0.1 * exact);
+}
+
 TEST(HeadsIndex, TwoLevelsAreNotForFewPages) {
   Case made = MakeCase({.heads = kGroupedHeads, .pages = 300, .page_tokens = 8, .question = 6}, 32);
   for (int32_t page = 150; page < 300; ++page) made.filter.Set(page, false);
