@@ -25,6 +25,10 @@ constexpr size_t kShareOfMany = 20;
 constexpr size_t kOfFew = 1'024;
 constexpr size_t kFewestSurvivors = 64;
 constexpr size_t kMostSurvivors = 4'096;
+// The coarse level asks by the heaviest tokens of a question, so many or a multiple, that carry this share of its
+// weight.
+constexpr size_t kCoarseTokens = 8;
+constexpr double kCarriedShare = 0.8;
 // The pages that say how far the coarse scores of those left out are from the exact ones.
 constexpr int32_t kSampled = 512;
 size_t SurvivorsOf(size_t pages) {
@@ -69,6 +73,28 @@ std::vector<KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
   return distinct;
 }
 
+// Return the tokens that have a weight, the heaviest first.
+std::vector<size_t> HeaviestFirst(std::span<const float> weights) {
+  std::vector<size_t> tokens;
+  for (size_t token = 0; token < weights.size(); ++token) {
+    if (weights[token] != 0) tokens.push_back(token);
+  }
+  std::ranges::stable_sort(tokens, [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+  return tokens;
+}
+
+// Return how many of these tokens, the heaviest first, the coarse level asks by.
+size_t CoarseTokensOf(std::span<const float> weights, std::span<const size_t> tokens) {
+  double all = 0;
+  for (const size_t token : tokens) all += weights[token];
+  double carried = 0;
+  size_t count = 0;
+  while (count < tokens.size() && (count % kCoarseTokens != 0 || carried < kCarriedShare * all)) {
+    carried += weights[tokens[count++]];
+  }
+  return count;
+}
+
 // Split the blocks into passes, so that the sums over `pages` pages fit the workspace.
 std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages) {
   const auto bytes_a_block = static_cast<int64_t>(static_cast<size_t>(pages) * kBlockRows * sizeof(float));
@@ -98,11 +124,12 @@ struct RowTotals {
 };
 
 // Return the part of a row's softmax that the survivors have. That of the other pages is known from the coarse level,
-// whose sums, of the largest score in a page, are smaller: how much smaller is what a sample of these pages says.
+// whose sums, of the largest score in a page, are smaller: how much smaller is what a sample of these pages says. Of a
+// row that the coarse level does not have, all pages score 0 there: so the sample's mean stands for each of the others.
 double ShareOf(const RowTotals& survivors, const RowTotals& sample, double coarse_total) {
   if (!(coarse_total > 0)) return 0;
   const double rest = std::max(0.0, coarse_total - survivors.coarse);
-  if (sample.exact > 0 && sample.coarse > 0) {
+  if (survivors.exact > 0 && sample.coarse > 0) {
     return survivors.exact / (survivors.exact + rest * (sample.exact / sample.coarse));
   }
   return survivors.coarse / coarse_total;
@@ -205,12 +232,14 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
   const double scale = std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_));
   std::vector<float> scaled(dim);
   std::vector<float> along_axes(static_cast<size_t>(CoarseKeys::DimsOf(head_dim_)));
+  const std::vector<size_t> tokens = HeaviestFirst(weights);
+  const size_t coarse_tokens = coarse == nullptr ? 0 : CoarseTokensOf(weights, tokens);
   for (int32_t key_head = 0; key_head < static_cast<int32_t>(key_heads_.size()); ++key_head) {
     int32_t row = kBlockRows;
-    for (size_t head = 0; head < heads_.size(); ++head) {
-      if (head_to_key_[head] != key_head) continue;
-      for (size_t token = 0; token < weights.size(); ++token) {
-        if (weights[token] == 0) continue;
+    for (size_t at = 0; at < tokens.size(); ++at) {
+      const size_t token = tokens[at];
+      for (size_t head = 0; head < heads_.size(); ++head) {
+        if (head_to_key_[head] != key_head) continue;
         if (row == kBlockRows) {
           blocks.push_back({key_head, QueryRows(head_dim_), CoarseRows(CoarseKeys::DimsOf(head_dim_))});
           row = 0;
@@ -230,7 +259,7 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
                                       " is so large that its scores overflow");
         }
         block.rows.Set(row, scaled);
-        if (coarse != nullptr) {
+        if (at < coarse_tokens) {
           coarse->Project(key_head, scaled, along_axes);
           block.coarse_rows.Set(row, along_axes);
         }
@@ -280,7 +309,12 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   for (const std::span<const RowBlock> pass : passes) {
     references.push_back(ReferencesOf(coarse, pass, scored));
     const HeadsScan scan(coarse, pass, scored, references.back());
-    scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
+    std::vector<double> asked(pass.size() * kBlockRows);
+    for (size_t block = 0; block < pass.size(); ++block) {
+      std::fill_n(asked.begin() + static_cast<std::ptrdiff_t>(block * kBlockRows), pass[block].coarse_rows.count(),
+                  1.0);
+    }
+    scan.AddMass(asked, mass);
     totals.emplace_back(scan.totals().begin(), scan.totals().end());
   }
   std::vector<Hit> hits;
