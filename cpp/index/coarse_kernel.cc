@@ -37,6 +37,7 @@ CoarseRows::CoarseRows(int32_t axes) : quads_(static_cast<size_t>(axes / 4 * kBl
 }
 
 void CoarseRows::Set(int32_t row, std::span<const float> query) {
+  count_ = std::max(count_, row + 1);
   float largest = 0;
   for (const float number : query) {
     if (!std::isfinite(number)) return;  // only a file can give axes so long

@@ -32,6 +32,8 @@ class CoarseRows {
   // Put a query [axes] into row `row`: what a code of 1 adds to a score. The other rows stay, zeros at first. So does
   // this one, if a number is not finite.
   void Set(int32_t row, std::span<const float> query);
+  // Return how many rows there are up to the last that Set had. Those behind score 0.
+  [[nodiscard]] int32_t count() const { return count_; }
   // [2 * words][kBlockRows] words of four int8.
   [[nodiscard]] const uint32_t* quads() const { return quads_.data(); }
   [[nodiscard]] const float* scales() const { return scales_; }  // [kBlockRows]
@@ -42,10 +44,11 @@ class CoarseRows {
   std::vector<uint32_t> quads_;
   float scales_[kBlockRows] = {};
   double bounds_[kBlockRows] = {};
+  int32_t count_ = 0;
 };
 
 struct CoarseKernel {
-  // maxima [kBlockRows]: a row's scale times the largest dot product with a token.
+  // maxima [kBlockRows]: a row's scale times the largest dot product with a token. Few rows take less time.
   void (*page_maxima)(const CoarsePage& page, const CoarseRows& rows, float* maxima);
   // out [words][kTileTokens]: the codes of a tile of bf16 keys [pairs][kTileTokens] (key_layout.h). A code is
   // k . axis + offset, cut down to an integer of 0 to kLargestCode. axes [2 * pairs][words * kWordAxes], offsets

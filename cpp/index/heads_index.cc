@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "best_first.h"
+#include "everlong/base/mapped_reads.h"
 #include "everlong/index/index_file.h"
 #include "heads_mirror.h"
 #include "heads_scan.h"
@@ -23,13 +24,21 @@ constexpr size_t kShareOfFew = 10;
 constexpr size_t kShareOfMany = 20;
 constexpr size_t kOfFew = 1'024;
 constexpr size_t kFewestSurvivors = 64;
-constexpr size_t kMostSurvivors = 16'384;
+constexpr size_t kMostSurvivors = 4'096;
+// The coarse level asks by the heaviest tokens of a question, so many or a multiple, that carry this share of its
+// weight.
+constexpr size_t kCoarseTokens = 8;
+constexpr double kCarriedShare = 0.8;
+// The pages that say how far the coarse scores of those left out are from the exact ones.
+constexpr int32_t kSampled = 512;
 size_t SurvivorsOf(size_t pages) {
   const size_t some = std::max(std::min(pages / kShareOfFew, kOfFew), pages / kShareOfMany);
   return std::clamp(some, kFewestSurvivors, kMostSurvivors);
 }
 // How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.
 constexpr size_t kWidened = 128;
+// The pages whose keys are read from a file at a time, when the index is saved.
+constexpr size_t kReadAtOnce = 512;
 // Longer keys have no coarse level: their values along its axes might overflow.
 constexpr double kLongestCoarse = 1e18;
 
@@ -64,6 +73,28 @@ std::vector<KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
   return distinct;
 }
 
+// Return the tokens that have a weight, the heaviest first.
+std::vector<size_t> HeaviestFirst(std::span<const float> weights) {
+  std::vector<size_t> tokens;
+  for (size_t token = 0; token < weights.size(); ++token) {
+    if (weights[token] != 0) tokens.push_back(token);
+  }
+  std::ranges::stable_sort(tokens, [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+  return tokens;
+}
+
+// Return how many of these tokens, the heaviest first, the coarse level asks by.
+size_t CoarseTokensOf(std::span<const float> weights, std::span<const size_t> tokens) {
+  double all = 0;
+  for (const size_t token : tokens) all += weights[token];
+  double carried = 0;
+  size_t count = 0;
+  while (count < tokens.size() && (count % kCoarseTokens != 0 || carried < kCarriedShare * all)) {
+    carried += weights[tokens[count++]];
+  }
+  return count;
+}
+
 // Split the blocks into passes, so that the sums over `pages` pages fit the workspace.
 std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages) {
   const auto bytes_a_block = static_cast<int64_t>(static_cast<size_t>(pages) * kBlockRows * sizeof(float));
@@ -73,6 +104,35 @@ std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, 
     passes.push_back(blocks.subspan(first, std::min(blocks_a_pass, blocks.size() - first)));
   }
   return passes;
+}
+
+// Return about kSampled pages of `scored` at equal distances, without those of `left`. They depend on no question.
+PageFilter SampleOf(const PagePositions& scored, const PageFilter& left) {
+  PageFilter sample;
+  const int32_t step = std::max(1, scored.size() / kSampled);
+  for (int32_t position = step / 2; position < scored.size(); position += step) {
+    const int32_t page = scored[position];
+    if (!left.Allows(page)) sample.Add({page, page + 1});
+  }
+  return sample;
+}
+
+// The sums of some pages in a row's softmax.
+struct RowTotals {
+  double exact = 0;
+  double coarse = 0;
+};
+
+// Return the part of a row's softmax that the survivors have. That of the other pages is known from the coarse level,
+// whose sums, of the largest score in a page, are smaller: how much smaller is what a sample of these pages says. Of a
+// row that the coarse level does not have, all pages score 0 there: so the sample's mean stands for each of the others.
+double ShareOf(const RowTotals& survivors, const RowTotals& sample, double coarse_total) {
+  if (!(coarse_total > 0)) return 0;
+  const double rest = std::max(0.0, coarse_total - survivors.coarse);
+  if (survivors.exact > 0 && sample.coarse > 0) {
+    return survivors.exact / (survivors.exact + rest * (sample.exact / sample.coarse));
+  }
+  return survivors.coarse / coarse_total;
 }
 
 }  // namespace
@@ -172,12 +232,14 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
   const double scale = std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_));
   std::vector<float> scaled(dim);
   std::vector<float> along_axes(static_cast<size_t>(CoarseKeys::DimsOf(head_dim_)));
+  const std::vector<size_t> tokens = HeaviestFirst(weights);
+  const size_t coarse_tokens = coarse == nullptr ? 0 : CoarseTokensOf(weights, tokens);
   for (int32_t key_head = 0; key_head < static_cast<int32_t>(key_heads_.size()); ++key_head) {
     int32_t row = kBlockRows;
-    for (size_t head = 0; head < heads_.size(); ++head) {
-      if (head_to_key_[head] != key_head) continue;
-      for (size_t token = 0; token < weights.size(); ++token) {
-        if (weights[token] == 0) continue;
+    for (size_t at = 0; at < tokens.size(); ++at) {
+      const size_t token = tokens[at];
+      for (size_t head = 0; head < heads_.size(); ++head) {
+        if (head_to_key_[head] != key_head) continue;
         if (row == kBlockRows) {
           blocks.push_back({key_head, QueryRows(head_dim_), CoarseRows(CoarseKeys::DimsOf(head_dim_))});
           row = 0;
@@ -197,7 +259,7 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
                                       " is so large that its scores overflow");
         }
         block.rows.Set(row, scaled);
-        if (coarse != nullptr) {
+        if (at < coarse_tokens) {
           coarse->Project(key_head, scaled, along_axes);
           block.coarse_rows.Set(row, along_axes);
         }
@@ -247,7 +309,12 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   for (const std::span<const RowBlock> pass : passes) {
     references.push_back(ReferencesOf(coarse, pass, scored));
     const HeadsScan scan(coarse, pass, scored, references.back());
-    scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
+    std::vector<double> asked(pass.size() * kBlockRows);
+    for (size_t block = 0; block < pass.size(); ++block) {
+      std::fill_n(asked.begin() + static_cast<std::ptrdiff_t>(block * kBlockRows), pass[block].coarse_rows.count(),
+                  1.0);
+    }
+    scan.AddMass(asked, mass);
     totals.emplace_back(scan.totals().begin(), scan.totals().end());
   }
   std::vector<Hit> hits;
@@ -271,16 +338,22 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   for (const int32_t page : chosen) left.pages.Add({page, page + 1});
   const PagePositions survivors(left.pages);
 
+  const PageFilter sampled = SampleOf(scored, left.pages);
+  const PagePositions sample(sampled);
+
   left.mass.resize(chosen.size(), 0.0F);
   const ScannedKeys exact = {keys_, head_dim_, page_sinks_};
   for (size_t at = 0; at < passes.size(); ++at) {
-    // The part of a row's softmax outside the survivors is known only from the coarse level.
+    const std::vector<float> exact_references = ReferencesOf(exact, passes[at], survivors);
+    const HeadsScan scan(exact, passes[at], survivors, exact_references);
+    const HeadsScan coarse_scan(coarse, passes[at], survivors, references[at]);
+    const HeadsScan of_sample(exact, passes[at], sample, exact_references);
+    const HeadsScan coarse_of_sample(coarse, passes[at], sample, references[at]);
     std::vector<double> shares(totals[at].size());
-    const HeadsScan again(coarse, passes[at], survivors, references[at]);
     for (size_t row = 0; row < shares.size(); ++row) {
-      if (again.totals()[row] > 0) shares[row] = again.totals()[row] / totals[at][row];
+      shares[row] = ShareOf({scan.totals()[row], coarse_scan.totals()[row]},
+                            {of_sample.totals()[row], coarse_of_sample.totals()[row]}, totals[at][row]);
     }
-    const HeadsScan scan(exact, passes[at], survivors, ReferencesOf(exact, passes[at], survivors));
     scan.AddMass(shares, left.mass);
   }
   return left;
@@ -332,7 +405,13 @@ Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) co
   for (const int32_t page : kept) {
     if (has_coarse) writer.WriteAll(coarse_->words(page, keys_.tokens(page)));
   }
-  for (const int32_t page : kept) writer.WriteAll(keys_.words(page));
+  for (size_t at = 0; at < kept.size(); ++at) {
+    if (at % kReadAtOnce == 0) {
+      SoonReads soon;
+      for (const int32_t page : kept.subspan(at, std::min(kReadAtOnce, kept.size() - at))) keys_.ReadSoon(page, soon);
+    }
+    writer.WriteAll(keys_.words(kept[at]));
+  }
   return writer.Commit();
 }
 
@@ -380,6 +459,7 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
   for (size_t page = 0; page < headers.size() && header.has_coarse != 0; ++page) {
     EVERLONG_ASSIGN_OR_RETURN(codes[page], reader.ReadMapped<uint32_t>(shape.PageWords(headers[page].tokens)));
   }
+  EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> begin, reader.ReadMapped<uint32_t>(0));
   const int32_t here = pages();
   if (uses_coarse) coarse_->Follow(keys_);  // of older files without codes
   for (size_t page = 0; page < headers.size(); ++page) {
@@ -400,6 +480,9 @@ Status HeadsIndex::Load(const FilePath& file, std::span<const int32_t> ordinals)
     page_sinks_.push_back(sinks);
   }
   if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
+  // Without codes every search reads all keys.
+  EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> end, reader.ReadMapped<uint32_t>(0));
+  if (header.has_coarse != 0) ReadByThemselves(std::span(begin.data(), end.data()));
   mapped_.Add(reader.TakeMapping(), {here, pages()});
   keys_.AddLongest(longest);
   FollowKeys();

@@ -58,9 +58,10 @@ class HeadsIndex {
   // archive] matrix. The number of threads does not change the result; a device adds in another order. kInvalidArgument
   // on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
   //
-  // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses
-  // some of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's
-  // softmax is taken from the coarse scores. A device scores every page exactly.
+  // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h), for
+  // the heaviest question tokens, chooses some of them, and the pages beside() its kWidened best. Only these are scored
+  // so. The rest of a row's softmax is taken from the coarse scores, and from the exact ones of a sample. A device
+  // scores every page exactly.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;

@@ -85,6 +85,29 @@ class PageScorer {
   int32_t key_head_ = -1;
 };
 
+// The chunks whose keys are read from a file meanwhile, on each thread.
+constexpr int64_t kChunksAhead = 8;
+
+// Call body(scorer, chunk) for the chunks of the first `count` pages, with a PageScorer for each thread.
+template <class Body>
+void ForEachChunk(const ScannedKeys& keys, const PagePositions& pages, int32_t count, const Body& body) {
+  ParallelFor(0, ChunksOf(count), 1, [&](int64_t first_chunk, int64_t last_chunk) {
+    // Codes are read by every search, and in a row.
+    const auto read_soon = [&](int64_t chunk) {
+      if (keys.coarse != nullptr || chunk >= last_chunk) return;
+      SoonReads soon;
+      const auto [first, last] = ChunkAt(chunk, count);
+      pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) { keys.tiles.ReadSoon(page, soon); });
+    };
+    for (int64_t ahead = 0; ahead < kChunksAhead; ++ahead) read_soon(first_chunk + ahead);
+    PageScorer scorer(keys);
+    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
+      read_soon(chunk + kChunksAhead);
+      body(scorer, chunk);
+    }
+  });
+}
+
 // Return what no score of a row is above.
 double BoundOf(const ScannedKeys& keys, const RowBlock& block, size_t row) {
   return keys.coarse == nullptr ? block.bounds[row] : block.coarse_rows.bound(static_cast<int32_t>(row));
@@ -96,29 +119,26 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
   const size_t rows = blocks.size() * kBlockRows;
   const int64_t chunks = ChunksOf(count);
   std::vector<float> of_chunks(static_cast<size_t>(chunks) * rows, -std::numeric_limits<float>::infinity());
-  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    PageScorer scorer(keys);
+  ForEachChunk(keys, pages, count, [&](PageScorer& scorer, int64_t chunk) {
     float maxima[kBlockRows];
     float sums[kBlockRows];
-    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
-      const auto [first, last] = ChunkAt(chunk, count);
-      pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) {
-        for (size_t block = 0; block < blocks.size(); ++block) {
-          scorer.Maxima(page, blocks[block], maxima);
-          // A page whose sum is impossible counts nowhere: all others would be too small beside its largest score.
-          // Codes of any bits are numbers.
-          const bool is_exact = keys.coarse == nullptr;
-          if (is_exact) scorer.Sums(page, blocks[block], maxima, sums);
-          float* const out = of_chunk + block * kBlockRows;
-          for (size_t row = 0; row < kBlockRows; ++row) {
-            const bool possible =
-                maxima[row] <= BoundOf(keys, blocks[block], row) && (!is_exact || IsPossible(sums[row]));
-            if (possible) out[row] = std::max(out[row], maxima[row]);
-          }
+    float* const of_chunk = of_chunks.data() + static_cast<size_t>(chunk) * rows;
+    const auto [first, last] = ChunkAt(chunk, count);
+    pages.ForEach(first, last, [&](int32_t /*position*/, int32_t page) {
+      for (size_t block = 0; block < blocks.size(); ++block) {
+        scorer.Maxima(page, blocks[block], maxima);
+        // A page whose sum is impossible counts nowhere: all others would be too small beside its largest score.
+        // Codes of any bits are numbers.
+        const bool is_exact = keys.coarse == nullptr;
+        if (is_exact) scorer.Sums(page, blocks[block], maxima, sums);
+        float* const out = of_chunk + block * kBlockRows;
+        for (size_t row = 0; row < kBlockRows; ++row) {
+          const bool possible =
+              maxima[row] <= BoundOf(keys, blocks[block], row) && (!is_exact || IsPossible(sums[row]));
+          if (possible) out[row] = std::max(out[row], maxima[row]);
         }
-      });
-    }
+      }
+    });
   });
   std::vector<float> largest(of_chunks.begin(), of_chunks.begin() + static_cast<std::ptrdiff_t>(rows));
   for (size_t at = rows; at < of_chunks.size(); ++at) largest[at % rows] = std::max(largest[at % rows], of_chunks[at]);
@@ -148,22 +168,19 @@ HeadsScan::HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, 
   const size_t rows = blocks.size() * kBlockRows;
   sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(pages_) * rows);
   std::vector<float> chunk_sums(static_cast<size_t>(chunks) * rows, 0.0F);
-  ParallelFor(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    PageScorer scorer(keys);
-    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
-      const auto [first, last] = ChunkAt(chunk, pages_);
-      pages.ForEach(first, last, [&](int32_t position, int32_t page) {
-        float* const of_page = sums_.get() + static_cast<size_t>(position) * rows;
-        for (size_t block = 0; block < blocks.size(); ++block) {
-          scorer.Sums(page, blocks[block], references.data() + block * kBlockRows, of_page + block * kBlockRows);
-        }
-        for (size_t row = 0; row < rows; ++row) {
-          if (!IsPossible(of_page[row])) of_page[row] = 0;
-          of_chunk[row] += of_page[row];
-        }
-      });
-    }
+  ForEachChunk(keys, pages, pages_, [&](PageScorer& scorer, int64_t chunk) {
+    float* const of_chunk = chunk_sums.data() + static_cast<size_t>(chunk) * rows;
+    const auto [first, last] = ChunkAt(chunk, pages_);
+    pages.ForEach(first, last, [&](int32_t position, int32_t page) {
+      float* const of_page = sums_.get() + static_cast<size_t>(position) * rows;
+      for (size_t block = 0; block < blocks.size(); ++block) {
+        scorer.Sums(page, blocks[block], references.data() + block * kBlockRows, of_page + block * kBlockRows);
+      }
+      for (size_t row = 0; row < rows; ++row) {
+        if (!IsPossible(of_page[row])) of_page[row] = 0;
+        of_chunk[row] += of_page[row];
+      }
+    });
   });
   totals_.resize(rows);
   for (size_t at = 0; at < chunk_sums.size(); ++at) totals_[at % rows] += chunk_sums[at];

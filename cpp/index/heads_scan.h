@@ -19,7 +19,7 @@ namespace everlong::index {
 struct RowBlock {
   int32_t key_head = 0;
   QueryRows rows;                  // of D dimensions
-  CoarseRows coarse_rows;          // the same along CoarseKeys' axes; zeros where there are none
+  CoarseRows coarse_rows;          // those of the heaviest tokens along CoarseKeys' axes; zeros behind them
   float weights[kBlockRows] = {};  // 0 for rows of padding
   double bounds[kBlockRows] = {};  // no score of a row is larger
 };

@@ -11,6 +11,7 @@
 
 #include "everlong/base/crc32c.h"
 #include "everlong/base/file.h"
+#include "everlong/base/mapped_reads.h"
 
 namespace everlong::index {
 namespace {
@@ -19,6 +20,7 @@ std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes
 
 constexpr std::string_view kUnfinished = ".writing";
 constexpr int64_t kCheckedAtOnce = int64_t{1} << 20;
+constexpr size_t kReadAtOnce = size_t{4} << 20;  // of a mapping
 
 // The end of a file with an appendix: CRC-32C of the index's own checksum, the appendix and all of this before it.
 struct Tail {
@@ -170,7 +172,13 @@ Status IndexFileReader::Truncated() const {
 Status MappedIndexFile::Check() const {
   uint32_t stored = 0;
   std::memcpy(&stored, mapping_.bytes().data() + checked_bytes_, sizeof stored);
-  if (Crc32c(mapping_.bytes().first(checked_bytes_)) == stored) return OkStatus();
+  const std::span<const std::byte> bytes = mapping_.bytes().first(checked_bytes_);
+  uint32_t crc = 0;
+  for (size_t at = 0; at < bytes.size(); at += kReadAtOnce) {
+    ReadSoon(bytes.subspan(at, std::min(2 * kReadAtOnce, bytes.size() - at)));
+    crc = Crc32c(bytes.subspan(at, std::min(kReadAtOnce, bytes.size() - at)), crc);
+  }
+  if (crc == stored) return OkStatus();
   return CorruptError(Quoted(name_) + ": checksum differs");
 }
 

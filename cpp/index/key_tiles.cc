@@ -39,7 +39,7 @@ Status KeyTiles::Add(std::span<const float> keys, int32_t tokens) {
     const double longest = Encode(keys.subspan(head * head_size, head_size), words + head * HeadWords(tokens));
     longest_[head] = std::max(longest_[head].load(), longest);
   }
-  pages_.push_back({words, tokens});
+  pages_.push_back({words, tokens, false});
   return OkStatus();
 }
 
@@ -71,7 +71,7 @@ double KeyTiles::Encode(std::span<const float> keys, uint32_t* words) const {
 
 void KeyTiles::AddMapped(std::span<const uint32_t> words, int32_t tokens) {
   EVERLONG_CHECK(tokens >= 1 && words.size() == PageWords(tokens));
-  pages_.push_back({words.data(), tokens});
+  pages_.push_back({words.data(), tokens, true});
 }
 
 void KeyTiles::Forget(int32_t page) {
@@ -81,8 +81,8 @@ void KeyTiles::Forget(int32_t page) {
 }
 
 std::span<const uint32_t> KeyTiles::words(int32_t page) const {
-  const auto [words, tokens] = pages_[page];
-  return {words, tokens == 0 ? 0 : PageWords(tokens)};
+  const Page& at = pages_[page];
+  return {at.words, at.tokens == 0 ? 0 : PageWords(at.tokens)};
 }
 
 void KeyTiles::Decode(int32_t page, int32_t key_head, std::span<float> out) const {

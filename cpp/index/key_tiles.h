@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "everlong/base/mapped_reads.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/key_layout.h"
@@ -38,6 +39,10 @@ class KeyTiles {
   [[nodiscard]] std::span<const uint32_t> words(int32_t page) const;
   // Return how many words a page of so many tokens has.
   [[nodiscard]] size_t PageWords(int32_t tokens) const { return static_cast<size_t>(key_heads_) * HeadWords(tokens); }
+  // Have the words of a page read soon, if they are mapped.
+  void ReadSoon(int32_t page, SoonReads& reads) const {
+    if (pages_[page].mapped) reads.Add(words(page));
+  }
 
   [[nodiscard]] int32_t pages() const { return pages_.size(); }
   [[nodiscard]] int32_t tokens(int32_t page) const { return pages_[page].tokens; }  // 0: empty
@@ -65,6 +70,7 @@ class KeyTiles {
   struct Page {
     const uint32_t* words = nullptr;
     int32_t tokens = 0;
+    bool mapped = false;
   };
 
   [[nodiscard]] size_t HeadWords(int32_t tokens) const { return static_cast<size_t>(layout_.HeadWords(tokens)); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "built_in_parts.h"
+#include "everlong/base/mapped_reads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/part_kinds.h"
 #include "mapped_pages.h"
@@ -125,6 +126,7 @@ class Space {
       if (std::cmp_greater(count, reader.left() / sizeof(uint32_t))) return reader.Truncated();  // words may overflow
       EVERLONG_ASSIGN_OR_RETURN(signs.emplace_back(), reader.ReadMapped<uint32_t>(vectors_.SignWords(count)));
     }
+    EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> begin, reader.ReadMapped<uint32_t>(0));
     for (size_t at = 0; at < blocks.size(); ++at) {
       const SavedBlock& block = blocks[at];
       const int64_t count = MeaningVectorsOf(block.tokens, page_tokens, group_tokens_);
@@ -133,6 +135,9 @@ class Space {
       if (block.first_page < 0) continue;
       vectors_.PutMapped(block.first_page, CountsOf(block.tokens, page_tokens), tiles, signs[at]);
     }
+    // A search of many pages reads all signs, and the vectors of few.
+    EVERLONG_ASSIGN_OR_RETURN(const std::span<const uint32_t> end, reader.ReadMapped<uint32_t>(0));
+    ReadByThemselves(std::span(begin.data(), end.data()));
     return OkStatus();
   }
   [[nodiscard]] int64_t BytesFor(int64_t pages, int32_t page_tokens) const {

@@ -16,6 +16,8 @@ namespace {
 
 // The fewest pages that a thread takes: about a millisecond. Waking a thread costs more than less would save.
 constexpr int64_t kScannedAtOnce = 4096;
+// The pages whose vectors are read from a file meanwhile, on each thread.
+constexpr int64_t kReadAhead = 512;
 constexpr int64_t kAddedAtOnce = 32'768;
 constexpr auto kRows = static_cast<size_t>(kMeaningRows);
 
@@ -145,7 +147,16 @@ std::vector<MeaningScore> ScoreMeaning(const MeaningQuery& query, const MeaningV
   const auto maxima = std::make_unique_for_overwrite<float[]>(blocks.empty() ? 0 : count * rows);
   for (const MeaningQuery::Block& block : blocks) {
     ParallelFor(0, std::ssize(sums), kScannedAtOnce, [&](int64_t first, int64_t last) {
+      const auto read_soon = [&](int64_t begin) {
+        SoonReads soon;
+        for (int64_t at = begin; at < std::min(begin + kReadAhead, last); ++at) {
+          vectors.ReadSoon(pages.ordinals[static_cast<size_t>(at)], soon);
+        }
+      };
+      if (!by_signs) read_soon(first);
       for (auto at = static_cast<size_t>(first); at < static_cast<size_t>(last); ++at) {
+        const int64_t done = static_cast<int64_t>(at) - first;
+        if (!by_signs && done % kReadAhead == 0) read_soon(first + done + kReadAhead);
         const int32_t page = pages.ordinals[at];
         float* const of_page = maxima.get() + at * rows;
         if (by_signs) {

@@ -69,7 +69,7 @@ void MeaningVectors::Place(int32_t first_page, std::span<const int32_t> counts, 
   int32_t page = first_page;
   int32_t first = 0;
   for (const int32_t count : counts) {
-    pages_[page++] = {block.tiles.data(), block.signs.data(), first, first + count};
+    pages_[page++] = {block.tiles.data(), block.signs.data(), first, first + count, block.own.empty()};
     first += count;
   }
   Remove(first_page);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "everlong/base/cache_lines.h"
+#include "everlong/base/mapped_reads.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/index/page_filter.h"
 #include "meaning_kernel.h"
@@ -44,6 +45,15 @@ class MeaningVectors {
     const Page& at = pages_[page];
     return {at.tiles, MeaningQuadsOf(dimension_), at.first, at.last};
   }
+  // Have the vectors of a page that has some read soon, if they are mapped.
+  void ReadSoon(int32_t page, SoonReads& reads) const {
+    const Page& at = pages_[page];
+    if (!at.mapped) return;
+    const auto tile_words = static_cast<size_t>(MeaningTileWords(MeaningQuadsOf(dimension_)));
+    const auto first = static_cast<size_t>(at.first / kTileVectors) * tile_words;
+    const auto last = static_cast<size_t>((at.last + kTileVectors - 1) / kTileVectors) * tile_words;
+    reads.Add({at.tiles + first, last - first});
+  }
   // Return the signs of a page's vectors; no tiles if it has none.
   [[nodiscard]] SignRun Signs(int32_t page) const {
     if (page >= pages()) return {};
@@ -77,6 +87,7 @@ class MeaningVectors {
     const uint32_t* signs = nullptr;  // the same
     int32_t first = 0;                // its vectors among the block's
     int32_t last = 0;
+    bool mapped = false;
   };
   using Buffer = CacheLineVector<uint32_t>;
 

@@ -123,6 +123,23 @@ TEST_P(CoarseKernelTest, WhatIsNoNumberHasACode) {
   EXPECT_EQ(out, std::vector<uint32_t>(kTileTokens));
 }
 
+TEST_P(CoarseKernelTest, RowsBehindTheLastScoreZero) {
+  const std::vector<uint32_t> tile(kTileTokens, 0x11111111U);
+  for (int32_t count = 0; count <= kBlockRows; ++count) {
+    CoarseRows rows(kWordAxes);
+    for (int32_t row = 0; row < count; ++row) {
+      rows.Set(row, std::vector<float>(kWordAxes, static_cast<float>(row + 1)));
+    }
+    EXPECT_EQ(rows.count(), count);
+    float maxima[kBlockRows];
+    std::ranges::fill(maxima, -1.0F);
+    kernel().page_maxima({tile.data(), 1, 0, kTileTokens}, rows, maxima);
+    for (int32_t row = 0; row < kBlockRows; ++row) {
+      EXPECT_FLOAT_EQ(maxima[row], row < count ? static_cast<float>(8 * (row + 1)) : 0.0F);
+    }
+  }
+}
+
 TEST_P(CoarseKernelTest, AQueryNearZeroScoresZero) {
   const std::vector<uint32_t> tile(kTileTokens, 0xFFFFFFFFU);
   CoarseRows rows(kWordAxes);

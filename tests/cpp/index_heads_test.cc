@@ -214,6 +214,43 @@ TEST(HeadsIndex, TwoLevelsFindWhatOneDoes) {
   EXPECT_GE(found, 15) << "four bits lose little";
 }
 
+TEST(HeadsIndex, TwoLevelsKnowWhatTheOtherPagesHaveOfTheSoftmax) {
+  // Most of the softmax lies in pages that are left out. The codes know the largest score of a page's 32 tokens alone.
+  Case made = MakeCase({.heads = kOneHead, .pages = 2000, .page_tokens = 32, .question = 4}, 50);
+  FlattenKeys(made, 20, 0.02F, 51);
+  const auto hits = Search(made.Build(100), made.q, made.weights, 2000, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  EXPECT_LT(hits->size(), 500U);
+  const std::vector<double> reference = made.Reference();
+  double exact = 0;
+  double found = 0;
+  for (const Hit& hit : *hits) {
+    exact += reference[static_cast<size_t>(hit.page)];
+    found += hit.score;
+  }
+  // Of 512 sampled pages the error is a few per cent. From the largest scores alone it was half.
+  EXPECT_NEAR(found, exact, 0.1 * exact);
+}
+
+TEST(HeadsIndex, TwoLevelsScoreTokensThatTheFirstDoesNotAskBy) {
+  // The eight heaviest of twenty tokens carry 93 % of the weight. All of them count in the scores.
+  Case made =
+      MakeCase({.heads = kGroupedHeads, .pages = 2000, .page_tokens = 8, .question = 20, .sharpness = 3.0F}, 52);
+  FlattenKeys(made, 20, 0.02F, 53);
+  for (size_t token = 0; token < made.weights.size(); ++token) made.weights[token] = token % 5 < 2 ? 10.0F : 0.5F;
+  const auto hits = Search(made.Build(100), made.q, made.weights, 2000, made.filter);
+  ASSERT_TRUE(hits.ok()) << hits.status().ToString();
+  const std::vector<double> reference = made.Reference();
+  int32_t found = 0;
+  for (const int32_t page : BestPages(made, 16)) {
+    const auto hit = std::ranges::find(*hits, page, &Hit::page);
+    if (hit == hits->end()) continue;
+    ++found;
+    EXPECT_NEAR(hit->score, reference[static_cast<size_t>(page)], 0.2 * reference[static_cast<size_t>(page)]);
+  }
+  EXPECT_GE(found, 15);
+}
+
 TEST(HeadsIndex, TwoLevelsAreNotForFewPages) {
   Case made = MakeCase({.heads = kGroupedHeads, .pages = 300, .page_tokens = 8, .question = 6}, 32);
   for (int32_t page = 150; page < 300; ++page) made.filter.Set(page, false);
