@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "everlong/base/file.h"
 #include "sqlite_vfs.h"
@@ -171,6 +172,54 @@ Result<Query> Database::Prepare(std::string_view sql) {
 Status Database::Execute(const char* sql) {
   const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? OkStatus() : Error(code);
+}
+
+Status Database::CopyPagesTo(Database& target) {
+  constexpr int kAllPages = -1;
+  sqlite3_backup* const copying = sqlite3_backup_init(target.connection_.get(), "main", connection_.get(), "main");
+  if (copying == nullptr) return target.Error(sqlite3_extended_errcode(target.connection_.get()));
+  const int code = sqlite3_backup_step(copying, kAllPages);
+  const int finished = sqlite3_backup_finish(copying);
+  if (code == SQLITE_DONE && finished == SQLITE_OK) return OkStatus();
+  return target.Error(finished != SQLITE_OK ? finished : code);
+}
+
+Result<bool> Database::CopyFileTo(const UniqueFd& target, const FilePath& name) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const auto number = [this](std::string_view sql) -> Result<int64_t> {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, Prepare(sql));
+    EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+    return row ? query.Int64(0) : -1;
+  };
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t before, number("PRAGMA data_version"));
+  {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, Prepare("PRAGMA wal_checkpoint(PASSIVE)"));
+    EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+    const bool all = row && query.Int64(0) == 0 && query.Int64(1) == query.Int64(2) && query.Int64(1) >= 0;
+    if (!all) return false;
+  }
+  // From here on nobody commits, and the log has nothing that anybody could bring into the file.
+  EVERLONG_ASSIGN_OR_RETURN(const Transaction alone, Transaction::Begin(*this, Transaction::Kind::kWrite));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t now, number("PRAGMA data_version"));
+  if (now != before) return false;
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t pages, number("PRAGMA page_count"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t page_bytes, number("PRAGMA page_size"));
+  // SQLite's own handle: closing another one of the file would drop the locks of this process.
+  sqlite3_file* file = nullptr;
+  if (sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_FILE_POINTER, static_cast<void*>(&file)) !=
+          SQLITE_OK ||
+      file == nullptr || file->pMethods == nullptr) {
+    return false;
+  }
+  std::vector<std::byte> piece(static_cast<size_t>(kPiece));
+  for (int64_t at = 0; at < pages * page_bytes; at += kPiece) {
+    const int64_t bytes = std::min(kPiece, pages * page_bytes - at);
+    const int code = file->pMethods->xRead(file, piece.data(), static_cast<int>(bytes), at);
+    if (code != SQLITE_OK) return Error(code);
+    const std::span<const std::byte> read = std::span(piece).first(static_cast<size_t>(bytes));
+    EVERLONG_RETURN_IF_ERROR(WriteAt(target, name, at, {&read, 1}));
+  }
+  return true;
 }
 
 Status Database::SetCacheBytes(int64_t bytes) {

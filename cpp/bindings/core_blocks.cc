@@ -138,12 +138,16 @@ std::vector<BlockInfo> Infos(const BlocksHandle& self, std::vector<std::string> 
                              std::optional<double> since, std::optional<double> before,
                              const std::vector<std::string>& roles, std::optional<double> happened_since,
                              std::optional<double> happened_before, std::vector<std::string> newest_tags,
-                             const std::optional<std::string>& source, const std::optional<std::string>& tag) {
+                             const std::optional<std::string>& source, const std::optional<std::string>& tag,
+                             int64_t behind, std::optional<int64_t> limit, std::optional<std::vector<int64_t>> among) {
   if (source) sources.push_back(*source);
   if (tag) tags.push_back(*tag);
   const index::SearchFilter filter{std::move(sources), std::move(tags), since,           before,
                                    ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
-  return OrRaise(self.Call([&](os::Blocks& blocks) { return blocks.Infos(filter); }));
+  os::BlockSlice slice{behind};
+  if (limit) slice.most = *limit;
+  slice.among = std::move(among);
+  return OrRaise(self.Call([&](os::Blocks& blocks) { return blocks.Infos(filter, slice); }));
 }
 
 void BindPage(py::module_& module) {
@@ -252,9 +256,12 @@ void BindReads(py::class_<BlocksHandle>& blocks) {
            py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
            py::arg("roles") = std::vector<std::string>{}, py::arg("happened_since") = py::none(),
            py::arg("happened_before") = py::none(), py::arg("newest_tags") = std::vector<std::string>{},
-           py::arg("source") = py::none(), py::arg("tag") = py::none(),
-           "Return blocks by the filters of a search. Without roles it returns every role. `source` is one more of "
-           "the sources, `tag` of the tags.")
+           py::arg("source") = py::none(), py::arg("tag") = py::none(), py::arg("behind") = 0,
+           py::arg("limit") = py::none(), py::arg("among") = py::none(),
+           R"(Return blocks by the filters of a search, by id. Without roles it returns every role.
+
+`source` is one more of the sources, `tag` of the tags. At most `limit`, with ids above `behind`: the next page of the
+list begins behind the last id of this one, and costs what it returns. `among`: of these ids alone, each looked up.)")
       .def("info", Method(&os::Blocks::Info), py::arg("id"))
       .def("pages", Method(&os::Blocks::Pages))
       .def(

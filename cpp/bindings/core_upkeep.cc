@@ -41,7 +41,11 @@ void BindUpkeep(py::module_& module) {
 
 Thread-safe: each takes a turn with every change of the memory, but verify and export only to flush it and to repair.
 Searches go on, but for what compact and a repair index anew.)")
-      .def("flush", Method(&os::Upkeep::Flush))
+      .def("flush", Method(&os::Upkeep::Flush),
+           R"(Return once every block that was appended before is durable.
+
+It waits for the commit that is under way and the one behind it. Blocks of several threads that are waiting then share
+that one commit. A block that was lost is the error of every thread that waited for it.)")
       .def("compact", Method(&os::Upkeep::Compact))
       .def("recode", Method(&os::Upkeep::Recode), py::arg("block"), py::arg("codec"),
            "Code a block's payload anew, durable on return. Return the bytes that it had; 0 where it is coded so.")

@@ -44,12 +44,12 @@ int64_t IndexBytes(const Tail& tail, int64_t size) {
   return is_tail ? tail.index_bytes : size;
 }
 
+}  // namespace
+
 FilePath TemporaryOf(const FilePath& file) {
   static std::atomic<uint64_t> next = 0;
   return file + ("." + std::to_string(getpid()) + "." + std::to_string(next++) + std::string(kUnfinished));
 }
-
-}  // namespace
 
 std::string Quoted(const FilePath& file) {
   std::string quoted(1, '\'');

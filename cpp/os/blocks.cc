@@ -64,8 +64,12 @@ Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layou
   return OkStatus();
 }
 
-// Return whether a block has any of the sources, all of the tags, and the time of events that a filter asks for.
+// Return whether a block passes. Without roles in the filter, a block of any role does.
 bool Passes(const store::BlockInfo& info, const index::SearchFilter& filter) {
+  if ((filter.since && info.created_at < *filter.since) || (filter.before && info.created_at >= *filter.before) ||
+      (filter.roles && !filter.roles->Has(info.role))) {
+    return false;
+  }
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
@@ -82,17 +86,33 @@ bool Passes(const store::BlockInfo& info, const index::SearchFilter& filter) {
          !(filter.happened_before && happened >= *filter.happened_before);
 }
 
-// Return the blocks that pass, as the index knows them, where they are so few that looking each up costs less than a
-// pass over all rows. A reader's index does not know what the writer added since.
-std::optional<std::vector<int64_t>> FewOf(const MemoryState& state, index::SearchFilter filter) {
+// Whether a filter chooses by tags, which a block may get later; by anything.
+bool ChoosesByTags(const index::SearchFilter& filter) {
+  return !filter.tags.empty() || !filter.newest_tags.empty() || filter.happened_since || filter.happened_before;
+}
+bool Chooses(const index::SearchFilter& filter) {
+  return ChoosesByTags(filter) || !filter.sources.empty() || filter.since || filter.before || filter.roles;
+}
+
+// Blocks as the index knows them.
+struct KnownBlocks {
+  std::vector<int64_t> ids;  // ascending
+  int64_t until = 0;         // those with larger ids are not known
+};
+
+// Return the blocks behind an id that pass, where looking up those that a slice takes costs less than a pass over all
+// rows. A reader's index does not know what the writer added since: blocks, and tags of earlier ones.
+std::optional<KnownBlocks> FewOf(const MemoryState& state, index::SearchFilter filter, const BlockSlice& slice) {
   constexpr int64_t kLookup = 8;  // rows of a pass that one costs
-  if (state.store->read_only()) return std::nullopt;
+  if (!Chooses(filter) || (state.store->read_only() && ChoosesByTags(filter))) return std::nullopt;
   if (!filter.roles) filter.roles = Roles::All();
   const auto reading = state.index.Read();
   if (!state.index.broken().ok()) return std::nullopt;
-  std::vector<int64_t> ids = state.index.table().Passing(filter);
-  if (std::ssize(ids) * kLookup > state.index.table().live_blocks()) return std::nullopt;
-  return ids;
+  const index::BlockTable& table = state.index.table();
+  KnownBlocks known{table.Passing(filter), table.blocks() > 0 ? table.block(table.blocks() - 1).id : 0};
+  known.ids.erase(known.ids.begin(), std::ranges::upper_bound(known.ids, slice.behind));
+  if (std::min<int64_t>(std::ssize(known.ids), slice.most) * kLookup > table.live_blocks()) return std::nullopt;
+  return known;
 }
 
 // Return the ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span differs.
@@ -154,6 +174,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   }
   store::BlockDraft sized = draft;
   sized.page_bytes = page_bytes;
+  std::erase_if(sized.tags, Payloads::IsCodecTag);  // it is coded as the memory is
   const Result<int64_t> submitted = state_.store->Submit(sized);
   if (!submitted.ok()) {
     const Status earlier = state_.Flush(writer);  // an error of the blocks before this one
@@ -166,7 +187,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
     state_.submitted.insert(std::move(note));
   }
   EVERLONG_RETURN_IF_ERROR(
-      writer.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
+      writer.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, sized.tags,
                      draft.role, Crc32c(std::as_bytes(draft.token_ids)), graph::ToldBy(draft.tags).happened},
                     input));
   state_.appended_tokens += tokens;
@@ -196,13 +217,17 @@ Status Blocks::DropTensors(int64_t block, std::span<const std::string> names) {
 
 Status Blocks::AddTags(int64_t block, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
+  if (const auto codec = std::ranges::find_if(tags, Payloads::IsCodecTag); codec != tags.end()) {
+    return InvalidArgumentError("the tag " + *codec + " says how a payload is coded: only coding it anew sets it");
+  }
   EVERLONG_RETURN_IF_ERROR(state_.store->AddTags(block, tags));
   return TagsChanged(state_, writer, block);
 }
 
 Status Blocks::SetTags(int64_t block, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
-  EVERLONG_RETURN_IF_ERROR(state_.store->SetTags(block, tags));
+  EVERLONG_ASSIGN_OR_RETURN(const store::BlockInfo info, state_.store->Block(block));
+  EVERLONG_RETURN_IF_ERROR(state_.store->SetTags(block, Payloads::WithCodecOf(info, tags)));
   return TagsChanged(state_, writer, block);
 }
 
@@ -358,25 +383,39 @@ int64_t Blocks::StreamEnd(int64_t stream) const {
   return state_.index.table().StreamEnd(stream);
 }
 
-Result<std::vector<store::BlockInfo>> Blocks::Infos(const index::SearchFilter& filter) const {
+Result<std::vector<store::BlockInfo>> Blocks::Infos(const index::SearchFilter& filter, const BlockSlice& slice) const {
+  EVERLONG_RETURN_IF_ERROR(AtLeast("most", slice.most, 1));
   std::vector<store::BlockInfo> infos;
-  if (const std::optional<std::vector<int64_t>> few = FewOf(state_, filter)) {
-    for (const int64_t id : *few) {
+  // Take a block; return whether there is room for another.
+  const auto take = [&](store::BlockInfo&& info) {
+    if (Passes(info, filter)) infos.push_back(std::move(info));
+    return std::ssize(infos) < slice.most;
+  };
+  const auto look_up = [&](std::span<const int64_t> ids) -> Result<bool> {
+    for (const int64_t id : ids) {
       Result<store::BlockInfo> info = state_.store->Block(id);
       if (info.status().code() == StatusCode::kNotFound) continue;  // forgotten meanwhile, or lost
       EVERLONG_RETURN_IF_ERROR(info.status());
-      if (Passes(*info, filter)) infos.push_back(std::move(info).value());
+      if (!take(std::move(info).value())) return false;
     }
+    return true;
+  };
+  store::BlockFilter rest;
+  if (slice.behind > 0) rest.behind = slice.behind;
+  if (slice.among) {
+    const std::set<int64_t> once(slice.among->begin(), slice.among->end());
+    EVERLONG_RETURN_IF_ERROR(look_up(std::vector(once.upper_bound(slice.behind), once.end())).status());
     return infos;
   }
-  store::BlockFilter coarse;
-  coarse.since = filter.since;
-  coarse.before = filter.before;
-  coarse.roles = filter.roles;
-  EVERLONG_RETURN_IF_ERROR(state_.store->VisitBlocks(coarse, [&](store::BlockInfo&& info) {
-    if (Passes(info, filter)) infos.push_back(std::move(info));
-    return OkStatus();
-  }));
+  if (const std::optional<KnownBlocks> known = FewOf(state_, filter, slice)) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool goes_on, look_up(known->ids));
+    if (!goes_on || !state_.store->read_only()) return infos;
+    rest.behind = std::max(slice.behind, known->until);
+  }
+  rest.since = filter.since;
+  rest.before = filter.before;
+  rest.roles = filter.roles;
+  EVERLONG_RETURN_IF_ERROR(state_.store->VisitBlocks(rest, take));
   return infos;
 }
 Result<store::BlockInfo> Blocks::Info(int64_t id) const { return state_.store->Block(id); }

@@ -95,11 +95,11 @@ Status IndexSet::LoadBlocks() {
   gone_.clear();
   statistics_.Clear();
   StoredBlocks stored(layout_, Name());
-  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
+  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) -> Result<bool> {
     EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
     table_.Append({info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags,
                    info.role, info.token_crc, graph::ToldBy(info.tags).happened});
-    return OkStatus();
+    return true;
   }));
   MarkUnsaved();
 

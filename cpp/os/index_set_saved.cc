@@ -40,7 +40,7 @@ Status IndexSet::LookForGone() {
   std::set<int64_t> here;
   EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&here](const store::BlockInfo& info) {
     here.insert(here.end(), info.id);
-    return OkStatus();
+    return true;
   }));
   for (int32_t number = 0; number < table_.blocks(); ++number) {
     const BlockEntry& block = table_.block(number);

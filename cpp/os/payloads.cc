@@ -13,8 +13,6 @@
 namespace everlong::os {
 namespace {
 
-bool IsCodecTag(const std::string& tag) { return tag.starts_with(kCodecTag); }
-
 // Reads of transformed pages: their coded bytes, which Wait decodes.
 class DecodingReads final : public store::PendingReads {
  public:
@@ -96,6 +94,13 @@ std::vector<std::string> Payloads::TagsOf(std::span<const std::string> tags, con
   return now;
 }
 
+std::vector<std::string> Payloads::WithCodecOf(const store::BlockInfo& block, std::span<const std::string> tags) {
+  std::vector<std::string> now;
+  std::ranges::remove_copy_if(tags, std::back_inserter(now), IsCodecTag);
+  std::ranges::copy_if(block.tags, std::back_inserter(now), IsCodecTag);
+  return now;
+}
+
 Result<std::vector<BlockCoding>> Payloads::CodingsOf(std::span<const PayloadRead> reads, kv::Codec codec) const {
   std::vector<BlockCoding> codings;
   int64_t block = 0;  // ids begin at 1
@@ -162,15 +167,15 @@ Result<std::vector<std::byte>> Payloads::Encode(std::span<const std::byte> plain
 Result<std::vector<store::Damage>> Payloads::WithoutTables() const {
   std::vector<store::Damage> damage;
   std::map<std::string, Status, std::less<>> tables;
-  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) -> Status {
+  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
     const auto tag = std::ranges::find_if(info.tags, IsCodecTag);
-    if (tag == info.tags.end()) return OkStatus();
+    if (tag == info.tags.end()) return true;
     const std::string name = tag->substr(kCodecTag.size());
-    if (!name.starts_with(kTransformName)) return OkStatus();
+    if (!name.starts_with(kTransformName)) return true;
     if (!tables.contains(name)) tables.emplace(name, Load(name).status());
     const Status& status = tables.find(name)->second;
     if (!status.ok()) damage.push_back({info.id, "block " + std::to_string(info.id) + ": " + status.message()});
-    return OkStatus();
+    return true;
   }));
   return damage;
 }

@@ -56,6 +56,11 @@ class Payloads {
   // Return the tags of a block with these tags once it is coded as `coding`.
   [[nodiscard]] std::vector<std::string> TagsOf(std::span<const std::string> tags, const BlockCoding& coding) const;
 
+  // Whether a tag says how a block is coded. Return `tags` with those of `block` that do, in place of its own.
+  [[nodiscard]] static bool IsCodecTag(std::string_view tag) { return tag.starts_with(kCodecTag); }
+  [[nodiscard]] static std::vector<std::string> WithCodecOf(const store::BlockInfo& block,
+                                                            std::span<const std::string> tags);
+
   // Return the blocks that lack the tables of their transform, or whose tables are damaged or of another model. The
   // files are read anew.
   [[nodiscard]] Result<std::vector<store::Damage>> WithoutTables() const;

@@ -175,9 +175,15 @@ void SavedIndex::CopyTo(const FilePath& folder) const {
   const SavedIndex copy(folder, file_.filename());
   // Somebody else's.
   if (Exists(copy.list_) || Exists(copy.file_)) return;
+  // The fork is a memory already: a crash must not leave it half a file.
+  const auto clone = [](const FilePath& from, const FilePath& to, bool may_link) -> Status {
+    const FilePath unfinished = index::TemporaryOf(to);
+    EVERLONG_RETURN_IF_ERROR(CloneFile(from, unfinished, may_link));
+    return RenameFile(unfinished, to);
+  };
   Status copied = MakeFolder(folder);
-  if (copied.ok()) copied = CloneFile(file_, copy.file_, true);  // nobody writes into one
-  if (copied.ok() && Exists(list_)) copied = CloneFile(list_, copy.list_, false);
+  if (copied.ok()) copied = clone(file_, copy.file_, true);  // nobody writes into one
+  if (copied.ok() && Exists(list_)) copied = clone(list_, copy.list_, false);
   if (!copied.ok()) copy.Remove();
 }
 

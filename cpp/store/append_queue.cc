@@ -111,6 +111,7 @@ void AppendQueue::Work() {
         failure = CapacityError("out of memory");  // short enough that the string allocates nothing
       }
       lock.lock();
+      if (!failure.ok()) NoteFailure(failure);
       failure_ = std::move(failure);
     }
     for (size_t i = 0; i < group.size(); ++i) {
@@ -120,6 +121,25 @@ void AppendQueue::Work() {
     }
     changed_.notify_all();
   }
+}
+
+void AppendQueue::NoteFailure(const Status& failure) {
+  ++failures_;
+  try {
+    newest_failure_ = failure;
+  } catch (const std::bad_alloc&) {
+    newest_failure_ = CapacityError("out of memory");
+  }
+}
+
+Result<int64_t> AppendQueue::WaitForSubmitted() {
+  std::unique_lock lock(mutex_);
+  const int64_t behind = next_id_;
+  const int64_t failures = failures_;
+  changed_.wait(lock, [this, behind] { return pending_.empty() || *pending_.begin() >= behind; });
+  EVERLONG_RETURN_IF_ERROR(failure_);
+  if (failures_ != failures) return newest_failure_;  // another caller's Flush has taken it
+  return behind;
 }
 
 void AppendQueue::Wait() {

@@ -66,11 +66,14 @@ class AppendQueue {
   void Wait();
   void WaitFor(int64_t id);
   Status Flush(std::vector<int64_t>* lost);
+  // As MemoryStore.
+  Result<int64_t> WaitForSubmitted();
   // Return the failure that Flush will report.
   [[nodiscard]] Status failure() const;
 
  private:
   void Work();
+  void NoteFailure(const Status& failure);
   [[nodiscard]] Status CheckIdsAreLeft() const;
 
   const int64_t budget_;
@@ -81,8 +84,10 @@ class AppendQueue {
   std::vector<OwnedDraft> queue_;
   std::set<int64_t> pending_;  // submitted, neither committed nor lost
   int64_t bytes_ = 0;          // OwnedDraft::BytesOf those
-  Status failure_;
-  std::set<int64_t> lost_;  // by nodes of pending_, so that losing a block allocates nothing
+  Status failure_;             // that Flush will report
+  int64_t failures_ = 0;       // so far
+  Status newest_failure_;      // for those who waited when Flush had reported it
+  std::set<int64_t> lost_;     // by nodes of pending_, so that losing a block allocates nothing
   bool stopping_ = false;
   std::thread thread_;  // started by the first block
 };

@@ -405,9 +405,17 @@ Status CatalogFile::EmptyLogLocked() {
 Status CatalogFile::Snapshot(const FilePath& file) {
   // SQLite would create it readable for others.
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd made, OpenFile(file, O_RDWR | O_CREAT | O_EXCL));
-  {
+  bool copied = false;
+  if (!read_only_) {
     EVERLONG_ASSIGN_OR_RETURN(const Turn turn, Hold());
-    EVERLONG_RETURN_IF_ERROR(database_.Run("VACUUM INTO ?", file.SystemPath()));
+    EVERLONG_ASSIGN_OR_RETURN(copied, turn.database.CopyFileTo(made, file));
+  }
+  if (!copied) {
+    EVERLONG_ASSIGN_OR_RETURN(Database copy, Database::Open(file, SQLITE_OPEN_READWRITE));
+    // Until it is whole it is nobody's: it needs no journal, and is made durable once.
+    EVERLONG_RETURN_IF_ERROR(copy.Execute("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF"));
+    EVERLONG_ASSIGN_OR_RETURN(const Turn turn, Read());
+    EVERLONG_RETURN_IF_ERROR(turn.database.CopyPagesTo(copy));
   }
   return SyncFile(made, file);
 }

@@ -56,7 +56,8 @@ class CatalogFile {
   [[nodiscard]] int64_t RamBytes();
   // Bring the log's changes into the file, and empty it. kBusy while a reader uses it.
   Status EmptyLog();
-  // Copy this catalog, as it is now, to `file`, which must not exist. Durable on return.
+  // Copy this catalog, as it is now, page by page to `file`, which must not exist. Durable on return. What deleted rows
+  // have left in the pages comes along, until Rewrite.
   Status Snapshot(const FilePath& file);
 
   [[nodiscard]] const std::string& name() const { return database_.name(); }

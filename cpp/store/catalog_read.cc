@@ -19,6 +19,8 @@ constexpr int64_t kLeastBytes = int64_t{64} << 10;
 // A key that is no integer would be read as a block's number, and be found by none.
 constexpr std::string_view kSelectTags =
     "SELECT block, tag FROM tags WHERE typeof(block) = 'integer' ORDER BY block, position";
+constexpr std::string_view kSelectTagsBehind =
+    "SELECT block, tag FROM tags WHERE block > ? AND typeof(block) = 'integer' ORDER BY block, position";
 constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
 constexpr std::string_view kCountOrphans =
     "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks) OR NOT " EVERLONG_HAS_PAGE_KEY;
@@ -34,15 +36,26 @@ bool Chooses(const BlockFilter& filter, const BlockInfo& info) {
          (!filter.roles || filter.roles->Has(info.role));
 }
 
+// Return a query of all rows, or, behind an id, of those alone.
+Result<Query> PrepareBehind(Database& database, std::string_view all, std::string_view behind,
+                            const std::optional<int64_t>& id) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(id ? behind : all));
+  if (id) query.Bind(*id);
+  return query;
+}
+
 // Visit the blocks in the caller's transaction. `damage` is as for Catalog::Blocks.
 Status WalkBlocks(Database& database, const BlockFilter& filter, const MemoryStore::BlockVisitor& visit,
                   std::vector<Damage>* damage) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(database));
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).all));
+  const BlockQueries& select = schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, PrepareBehind(database, select.all, select.behind, filter.behind));
   // Both are by id of the block, so that they can be read side by side.
-  EVERLONG_ASSIGN_OR_RETURN(Query tags, database.Prepare(kSelectTags));
+  EVERLONG_ASSIGN_OR_RETURN(Query tags, PrepareBehind(database, kSelectTags, kSelectTagsBehind, filter.behind));
   EVERLONG_ASSIGN_OR_RETURN(bool more_tags, tags.Step());
-  return query.ForEach([&]() -> Status {
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) return OkStatus();
     BlockRow row = BlockRow::Of(query);
     while (more_tags && tags.Int64(0) <= row.info.id) {
       if (tags.Int64(0) == row.info.id) row.info.tags.push_back(tags.Text(1));
@@ -52,10 +65,12 @@ Status WalkBlocks(Database& database, const BlockFilter& filter, const MemorySto
       Status status = Mismatch(database, problem + (" in the row of block " + std::to_string(row.info.id)));
       if (damage == nullptr) return status;
       damage->push_back({row.info.id, status.message()});
-      return OkStatus();
+      continue;
     }
-    return row.state == kLive && Chooses(filter, row.info) ? visit(std::move(row.info)) : OkStatus();
-  });
+    if (row.state != kLive || !Chooses(filter, row.info)) continue;
+    EVERLONG_ASSIGN_OR_RETURN(const bool goes_on, visit(std::move(row.info)));
+    if (!goes_on) return OkStatus();
+  }
 }
 
 Result<std::vector<BlockInfo>> SelectBlocks(Database& database, const BlockFilter& filter,
@@ -63,7 +78,7 @@ Result<std::vector<BlockInfo>> SelectBlocks(Database& database, const BlockFilte
   std::vector<BlockInfo> blocks;
   const auto keep = [&blocks](BlockInfo&& block) {
     blocks.push_back(std::move(block));
-    return OkStatus();
+    return true;
   };
   EVERLONG_RETURN_IF_ERROR(WalkBlocks(database, filter, keep, damage));
   return blocks;

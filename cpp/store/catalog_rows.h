@@ -22,21 +22,23 @@ inline constexpr int64_t kForgotten = 1;
 // No segment is larger, so that sums of offsets and sizes do not overflow.
 inline constexpr int64_t kMostSegmentBytes = int64_t{1} << 60;
 
-// The queries that Catalog::BlockRow::Of takes, for one block or for all. Schema 1 has no role: all was read.
+// The queries that Catalog::BlockRow::Of takes: for one block, for all, or for those above an id. Schema 1 has no role:
+// all was read.
 struct BlockQueries {
   std::string_view one;
   std::string_view all;
+  std::string_view behind;
 };
-inline constexpr BlockQueries kSelectBlocks = {
-    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, role, length(token_ids) FROM blocks WHERE id = ?",
-    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, role, length(token_ids) FROM blocks ORDER BY id"};
-inline constexpr BlockQueries kSelectBlocksOfSchema1 = {
-    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, 0, length(token_ids) FROM blocks WHERE id = ?",
-    "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, 0, length(token_ids) FROM blocks ORDER BY id"};
+#define EVERLONG_SELECT_BLOCKS(role)                                                                                \
+  "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, " \
+  "source, " role ", length(token_ids) FROM blocks"
+#define EVERLONG_BLOCK_QUERIES(role)                                                          \
+  {EVERLONG_SELECT_BLOCKS(role) " WHERE id = ?", EVERLONG_SELECT_BLOCKS(role) " ORDER BY id", \
+   EVERLONG_SELECT_BLOCKS(role) " WHERE id > ? ORDER BY id"}
+inline constexpr BlockQueries kSelectBlocks = EVERLONG_BLOCK_QUERIES("role");
+inline constexpr BlockQueries kSelectBlocksOfSchema1 = EVERLONG_BLOCK_QUERIES("0");
+#undef EVERLONG_BLOCK_QUERIES
+#undef EVERLONG_SELECT_BLOCKS
 
 // The fields of a row of `blocks`. Tags come from their own table.
 struct BlockRow {

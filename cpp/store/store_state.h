@@ -81,6 +81,7 @@ class StoreState {
   // Wait for all, or return why some of it is not stored.
   [[nodiscard]] Status WaitForQueued() const;
   Status Flush(std::vector<int64_t>* lost);  // it may throw std::bad_alloc
+  Result<int64_t> WaitForSubmitted();        // likewise
 
   // --- RAM and the right to write
   [[nodiscard]] Status CheckWritable() const;

@@ -165,6 +165,17 @@ Status MemoryStore::Flush(std::vector<int64_t>* lost) {
   return OrOutOfMemory([&] { return state_->Flush(lost); });
 }
 
+Result<int64_t> MemoryStore::WaitForSubmitted() const {
+  return OrOutOfMemory([&] { return state_->WaitForSubmitted(); });
+}
+
+Result<int64_t> StoreState::WaitForSubmitted() {
+  if (!queue_) return 0;
+  Result<int64_t> next = queue_->WaitForSubmitted();
+  ReserveLostIds();
+  return next;
+}
+
 Status StoreState::Flush(std::vector<int64_t>* lost) {
   if (!queue_) return OkStatus();
   std::vector<int64_t> gone;

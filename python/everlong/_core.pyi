@@ -253,8 +253,15 @@ class Blocks:
         newest_tags: Sequence[str] = [],
         source: str | None = None,
         tag: str | None = None,
+        behind: int = 0,
+        limit: int | None = None,
+        among: Sequence[int] | None = None,
     ) -> list[BlockInfo]:
-        """Return blocks by the filters of a search. Without roles it returns every role. `source` is one more of the sources, `tag` of the tags."""
+        """Return blocks by the filters of a search, by id. Without roles it returns every role.
+
+        `source` is one more of the sources, `tag` of the tags. At most `limit`, with ids above `behind`: the next page of the
+        list begins behind the last id of this one, and costs what it returns. `among`: of these ids alone, each looked up.
+        """
 
     def info(self, id: int) -> BlockInfo: ...
     def pages(self) -> list[PageRef]: ...
@@ -917,7 +924,13 @@ class Upkeep:
     Searches go on, but for what compact and a repair index anew.
     """
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Return once every block that was appended before is durable.
+
+        It waits for the commit that is under way and the one behind it. Blocks of several threads that are waiting then share
+        that one commit. A block that was lost is the error of every thread that waited for it.
+        """
+
     def compact(self) -> int: ...
     def recode(self, block: int, codec: str) -> int:
         """Code a block's payload anew, durable on return. Return the bytes that it had; 0 where it is coded so."""

@@ -308,5 +308,33 @@ TEST(OsMemoryBesideTest, AppendsAndSearchesGoOnBesideAVerify) {
   EXPECT_EQ(memory.blocks().Infos({})->size(), static_cast<size_t>(blocks));
 }
 
+// What a flush says is durable another process finds. Appends of other threads go on while one waits.
+TEST(OsMemoryBesideTest, WhatAThreadHasFlushedAReaderFindsAtOnce) {
+  constexpr int kThreads = 8;
+  constexpr int kEach = 12;
+  const TemporaryFolder root;
+  const std::filesystem::path folder = root.path() / "memory";
+  const auto memory = Memory::Create(folder, TestManifest()).value();
+  const auto reader = Memory::Open(folder, true).value();
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937_64 random(static_cast<uint64_t>(thread));
+      for (int i = 0; i < kEach; ++i) {
+        const Block block = RandomBlock(random, thread, 3 * i, 3);
+        const auto id = Append(*memory, block);
+        ASSERT_TRUE(id.ok()) << id.status().ToString();
+        ASSERT_TRUE(memory->upkeep().Flush().ok());
+        const auto info = reader->blocks().Info(*id);
+        ASSERT_TRUE(info.ok()) << info.status().ToString();
+        EXPECT_EQ(info->stream, thread);
+        EXPECT_EQ(info->span, block.span);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(memory->blocks().Infos()->size(), size_t{kThreads * kEach});
+}
+
 }  // namespace
 }  // namespace everlong::os

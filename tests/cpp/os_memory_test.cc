@@ -64,7 +64,8 @@ TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
   EXPECT_EQ(filled.memory->blocks().Pages(), pages);
 }
 
-// A writer's index knows who passes, and looks these up. A reader goes over all rows.
+// A writer's index knows who passes, and looks these up. A reader's knows what there was when it was opened. The pages
+// of a list are the list.
 TEST(OsMemoryTest, AListingByTheIndexIsThatOfAPassOverAllRows) {
   const TemporaryFolder folder;
   const auto memory = Memory::Create(folder.path() / "memory", TestManifest()).value();
@@ -79,16 +80,33 @@ TEST(OsMemoryTest, AListingByTheIndexIsThatOfAPassOverAllRows) {
     draft.created_at = 100 + i;
     ASSERT_TRUE(memory->blocks().Append(draft).ok());
   }
+  ASSERT_TRUE(memory->upkeep().Flush().ok());
+  const auto early = Memory::Open(folder.path() / "memory", true).value();
   ASSERT_TRUE(memory->blocks().AddTags(8, std::vector<std::string>{"state=0"}).ok());
   ASSERT_TRUE(memory->blocks().SetTags(9, std::vector<std::string>{"topic 3"}).ok());
   ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{4, 29}).ok());
+  for (int i = 60; i < 64; ++i) {
+    Block block = RandomBlock(random, 5, i, 1, "book " + std::to_string(i % 4 + 3));
+    block.created_at = 100 + i;
+    ASSERT_TRUE(Append(*memory, block).ok());
+  }
   ASSERT_TRUE(memory->upkeep().Flush().ok());
   const auto reader = Memory::Open(folder.path() / "memory", true).value();
-  const auto listed = [](const Memory& of, const SearchFilter& filter) {
+  const auto listed = [](const Memory& of, const SearchFilter& filter, const BlockSlice& slice = {}) {
     std::vector<std::pair<int64_t, std::vector<std::string>>> blocks;
-    const std::vector<store::BlockInfo> infos = of.blocks().Infos(filter).value();
+    const std::vector<store::BlockInfo> infos = of.blocks().Infos(filter, slice).value();
     for (const store::BlockInfo& info : infos) blocks.emplace_back(info.id, info.tags);
     return blocks;
+  };
+  const auto paged = [&](const Memory& of, const SearchFilter& filter, int64_t most) {
+    auto blocks = listed(of, filter, {.most = most});
+    while (true) {
+      if (blocks.empty()) return blocks;
+      const auto more = listed(of, filter, {.behind = blocks.back().first, .most = most});
+      EXPECT_LE(std::ssize(more), most);
+      if (more.empty()) return blocks;
+      blocks.insert(blocks.end(), more.begin(), more.end());
+    }
   };
   size_t found = 0;
   for (const SearchFilter& filter : std::vector<SearchFilter>{{},
@@ -105,9 +123,18 @@ TEST(OsMemoryTest, AListingByTheIndexIsThatOfAPassOverAllRows) {
                                                               {.happened_since = 120, .happened_before = 124}}) {
     const auto blocks = listed(*memory, filter);
     EXPECT_EQ(blocks, listed(*reader, filter));
+    EXPECT_EQ(blocks, listed(*early, filter));
+    for (const Memory* const of : {memory.get(), reader.get(), early.get()}) {
+      for (const int64_t most : {1, 2, 7, 100}) EXPECT_EQ(blocks, paged(*of, filter, most));
+      auto among = blocks;
+      std::erase_if(among,
+                    [](const auto& block) { return block.first != 9 && block.first != 44 && block.first != 62; });
+      EXPECT_EQ(among, listed(*of, filter, {.among = std::vector<int64_t>{62, 44, 9, 9, 4, 29, 77}}));
+    }
     found += blocks.size();
   }
   EXPECT_GT(found, 120U);
+  EXPECT_EQ(memory->blocks().Infos({}, {.most = 0}).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,39 @@ TEST(OsRecode, BlocksOfSeveralCodecsLiveInOneMemoryInRamAndInAFolder) {
     filled.memory.reset();
     expect_all(*Memory::Open(folder, false).value());
   }
+}
+
+TEST(OsRecode, NoCallButRecodeChangesWhatSaysHowABlockIsCoded) {
+  const Filled filled = FilledInRam(9, 3);
+  Blocks& blocks = filled.memory->blocks();
+  const Block& recoded = filled.blocks[0];
+  const Block& plain = filled.blocks[1];
+  ASSERT_TRUE(filled.memory->upkeep().Recode(recoded.id, kCodec).ok());
+  const std::vector<std::string> of_recoded{"mine", "everlong:codec=int8"};
+  for (const std::vector<std::string>& tags :
+       {std::vector<std::string>{"mine"}, {"mine", "everlong:codec=bf16"}, {"everlong:codec=int8", "mine"}}) {
+    ASSERT_TRUE(blocks.SetTags(recoded.id, tags).ok());
+    EXPECT_EQ(blocks.Info(recoded.id)->tags, of_recoded);
+    EXPECT_EQ(blocks.Codec(recoded.id).value(), "int8");
+    EXPECT_EQ(Read(*filled.memory, recoded), Coded(recoded, {kCodec}));
+    ASSERT_TRUE(blocks.SetTags(plain.id, tags).ok());
+    EXPECT_EQ(blocks.Info(plain.id)->tags, std::vector<std::string>{"mine"});
+    EXPECT_EQ(Read(*filled.memory, plain), plain.Payload());
+  }
+  for (const int64_t id : {recoded.id, plain.id}) {
+    EXPECT_EQ(blocks.AddTags(id, std::vector<std::string>{"more", "everlong:codec=bf16"}).code(),
+              StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(blocks.Info(plain.id)->tags, std::vector<std::string>{"mine"});
+  // A block that is copied with its tags is coded as the memory is.
+  std::mt19937_64 random(5);
+  Block copy = RandomBlock(random, 7, 0, 6);
+  copy.tags = of_recoded;
+  copy.id = Append(*filled.memory, copy).value();
+  EXPECT_EQ(blocks.Info(copy.id)->tags, std::vector<std::string>{"mine"});
+  EXPECT_EQ(Read(*filled.memory, copy), copy.Payload());
+  ASSERT_TRUE(filled.memory->upkeep().Recode(recoded.id, "fp32").ok());
+  EXPECT_EQ(blocks.Info(recoded.id)->tags, std::vector<std::string>{"mine"});
 }
 
 TEST(OsRecode, ARequestThatDoesNotFitIsRefusedAndChangesNothing) {

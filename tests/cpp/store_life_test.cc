@@ -1,13 +1,18 @@
 // The life of a memory: choosing blocks, forgetting and compacting, scrubbing and repairing, branching.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base_file_limit.h"
 #include "store_fixture.h"
+#include "store_sql.h"
 
 namespace everlong::store {
 namespace {
@@ -428,6 +433,76 @@ TEST_F(StoreLife, AReopenedOriginalNeverWritesIntoAForksFile) {
   ASSERT_EQ(AppendTo(**fork, TestBlock(8, 40).Draft()).value(), 3);
   ExpectStored(*store, TestBlock(9, 40), 3);
   ExpectStored(**fork, TestBlock(8, 40), 3);
+}
+
+// Return the rows of a catalog's tables, as bytes.
+std::map<std::string, std::vector<std::string>> RowsOf(const std::filesystem::path& catalog) {
+  PlainSql sql(catalog);
+  std::map<std::string, std::vector<std::string>> rows;
+  sql.Rows("SELECT name FROM sqlite_master WHERE type = 'table'", [&](PlainSql::Row row) { rows[row.Bytes(0)]; });
+  for (auto& [table, of_table] : rows) {
+    sql.Rows(("SELECT * FROM " + table).c_str(), [&of_table](PlainSql::Row row) {
+      std::string values;
+      for (int column = 0; column < sqlite3_column_count(row.statement); ++column) {
+        values += row.Bytes(column) + '\0';
+      }
+      of_table.push_back(std::move(values));
+    });
+  }
+  return rows;
+}
+
+// Whether this process has SQLite's shared lock on a database, as another process sees it.
+bool IsLocked(const std::filesystem::path& catalog) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int file = ::open(catalog.c_str(), O_RDWR | O_CLOEXEC);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = 0x40000000 + 2;  // SQLite's shared bytes
+    lock.l_len = 510;
+    ::_exit(file >= 0 && ::fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// The catalog is copied as a file, or page by page where a reader keeps the log from being emptied. Neither may miss a
+// row, take one that came later, or end what SQLite holds of the original.
+TEST_F(StoreLife, AForksCatalogIsThatOfItsOriginalAtThatMoment) {
+  const std::filesystem::path catalog = folder_ / "catalog.sqlite";
+  auto writer = Create({.segment_bytes = 64 * 1024});
+  static_cast<void>(Fill(*writer, 4));
+  const auto expect_fork = [&](MemoryStore& store, const std::string& name) {
+    const auto now = RowsOf(catalog);
+    ASSERT_OK(store.Fork(root_ / name, {}));
+    EXPECT_TRUE(IsLocked(catalog)) << "another process may take the log away from beside the writer";
+    EXPECT_FALSE(std::filesystem::exists(root_ / name / "catalog.sqlite-journal"));
+    ASSERT_EQ(AppendTo(*writer, TestBlock(60, 40).Draft()).status().code(), StatusCode::kOk);
+    EXPECT_EQ(RowsOf(root_ / name / "catalog.sqlite"), now);
+    EXPECT_NE(RowsOf(catalog), now);
+    EXPECT_TRUE(MemoryStore::Open(root_ / name, false).value()->Verify(false)->damage.empty());
+    PlainSql(root_ / name / "catalog.sqlite").Rows("PRAGMA integrity_check", [](PlainSql::Row row) {
+      EXPECT_EQ(row.Bytes(0), "ok");
+    });
+  };
+  expect_fork(*writer, "alone");
+  {
+    PlainSql reader(catalog);
+    reader.Run("BEGIN");
+    reader.Rows("SELECT id FROM blocks", [](PlainSql::Row) {});
+    ASSERT_EQ(AppendTo(*writer, TestBlock(61, 40).Draft()).status().code(), StatusCode::kOk);
+    expect_fork(*writer, "beside a reader of earlier rows");
+    EXPECT_EQ(reader.Rows("SELECT id FROM blocks", [](PlainSql::Row) {}), 5) << "it reads what it read";
+  }
+  expect_fork(*Open(true), "by a reader");
+  ASSERT_OK(writer->Forget(std::vector<int64_t>{2}));
+  expect_fork(*writer, "again");
+  const auto last = RowsOf(catalog);
+  writer.reset();
+  EXPECT_EQ(RowsOf(catalog), last);
 }
 
 TEST_F(StoreLife, AReaderForksBesideAWriter) {

@@ -86,6 +86,7 @@ TEST_F(StorePlans, ACallAboutSomeBlocksReadsNoOtherRows) {
     ExpectStored(store, block, ids[0]);
     ExpectExtras(store, block, ids[0]);
     EXPECT_OK(store.PageBytes(ids[0]).status());
+    EXPECT_EQ(store.Blocks({.behind = ids[1]})->size(), 2U);
     EXPECT_OK(store.Nodes(NodeKind::kTopic).status());
     EXPECT_OK(store.NodeIds(NodeKind::kTopic).status());
     EXPECT_OK(store.Forgettings().status());
@@ -107,6 +108,33 @@ TEST_F(StorePlans, ACallAboutSomeBlocksReadsNoOtherRows) {
   statements.merge(StatementTrace::Of([&] { each(*in_ram); }));
   EXPECT_GT(statements.size(), 30U);
   for (const std::string& scan : Scans(statements)) ADD_FAILURE() << scan;
+}
+
+// A row that does not match its checksum is damage for whoever reads it: a page of a list reads its own rows alone.
+TEST_F(StorePlans, APageOfAListReadsNoRowBehindItAndNoneBefore) {
+  const TestBlock block(1, 40);
+  auto store = Create();
+  for (int i = 0; i < 9; ++i) ASSERT_OK(AppendAll(*store, block).status());
+  store.reset();
+  PlainSql(folder_ / "catalog.sqlite").Run("UPDATE blocks SET sink_tokens = sink_tokens + 1 WHERE id IN (2, 7)");
+  for (const bool read_only : {false, true}) {
+    store = Open(read_only);
+    const auto page = [&](int64_t behind, size_t most) {
+      std::vector<int64_t> ids;
+      const Status visited = store->VisitBlocks({.behind = behind}, [&](BlockInfo&& info) {
+        EXPECT_EQ(info.tags, block.tags);
+        ids.push_back(info.id);
+        return ids.size() < most;
+      });
+      return std::pair(visited.code(), ids);
+    };
+    EXPECT_EQ(page(2, 4), std::pair(StatusCode::kOk, std::vector<int64_t>{3, 4, 5, 6}));
+    EXPECT_EQ(page(2, 5), std::pair(StatusCode::kCorrupt, std::vector<int64_t>{3, 4, 5, 6}));
+    EXPECT_EQ(page(7, 5), std::pair(StatusCode::kOk, std::vector<int64_t>{8, 9}));
+    EXPECT_EQ(page(9, 5), std::pair(StatusCode::kOk, std::vector<int64_t>{}));
+    EXPECT_EQ(page(0, 5).first, StatusCode::kCorrupt);
+    store.reset();
+  }
 }
 
 // The calls that are about all of a memory, and no others, may read all of it.

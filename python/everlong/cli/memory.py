@@ -129,7 +129,7 @@ def _complete_index(memory: Path, model: str, loading: ModelOptions, *, as_json:
     with attached(loading, named, memory) as mm:
         with show_working("vectors are made for blocks that lack them", enabled=not as_json):
             mm.searcher.settle()
-        blocks = len(mm.memory.blocks())
+        blocks = mm.memory.stats().blocks
         there = [kind for one in mm.frame.parts.retrievers for kind in needs_of(one).kinds]
         found = {kind: blocks - len(mm.memory.core.index.blocks_without_meaning(kind)) for kind in there}
     if as_json:
@@ -372,7 +372,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
         return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
         name = source_meant(mm.memory, name.strip())
-        by_path = name != "" and not mm.memory.blocks(name)
+        by_path = name != "" and not mm.memory.blocks(name, limit=1)
         blocks = mm.memory.forget(where=Where(origin=name)) if by_path else mm.memory.forget(source=name)
         return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"
     return "there is /sources, /forget NAME and /quit"

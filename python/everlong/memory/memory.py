@@ -168,18 +168,24 @@ class Memory:
         after: Time | None = None,
         before: Time | None = None,
         where: Where | None = None,
+        behind: int = 0,
+        limit: int | None = None,
     ) -> list[Block]:
         """Return blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before).
 
-        `where` says the same as a question's does, in place of those. Without a role it leaves none out.
+        `where` says the same as a question's does, in place of those. Without a role it leaves none out. A long list
+        is read page by page: at most `limit` blocks, with ids above `behind`, the last one of the page before. A page
+        of all blocks costs what it returns, whatever the memory holds. So does one of a source, but for a look at the
+        index. ValueError for a limit below 1.
         """
         if where is not None:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
-            return list(map(block_of, where.blocks(self.core)))
+            return list(map(block_of, where.blocks(self.core, behind=behind, limit=limit)))
         _require_one_name(source=source, tag=tag)
-        infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
+        since, until = seconds(after), seconds(before)
+        infos = self.core.blocks.infos(source=source, tag=tag, since=since, before=until, behind=behind, limit=limit)
         return list(map(block_of, infos))
 
     def forget(

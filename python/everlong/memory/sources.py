@@ -25,29 +25,41 @@ class Source:
 
 def source_meant(memory: Memory, display_name: str) -> str:
     """Return the source that a display name means. A conversation has none: its name may be a source's own, too."""
-    return "" if display_name == CONVERSATION and not memory.blocks(display_name) else display_name
+    return "" if display_name == CONVERSATION and not memory.blocks(display_name, limit=1) else display_name
 
 
 def sources(memory: Memory) -> list[Source]:
     """Return the sources by name, in the order in which they were first read."""
+    return page_of_sources(memory)[0]
+
+
+def page_of_sources(memory: Memory, behind: int = 0, limit: int | None = None) -> tuple[list[Source], int | None]:
+    """Return at most `limit` sources, and where the next page begins; None: there is no other.
+
+    A place is a number: `behind` is that of the page before. Sources that come or go in between move no other.
+    """
     found: dict[tuple[str, str], list[Any]] = {}
     for block in memory.blocks():
         found.setdefault((block.source, block.origin), []).append(block)
     names = [name for name, _ in found]
+    places = {named: blocks[0].id for named, blocks in found.items()}  # of a source its first block
+    listed = [named for named in found if places[named] > behind]
+    more = None if limit is None or len(listed) <= limit else places[listed[limit - 1]]
 
     def display_name(name: str, origin: str) -> str:
         return f"{name} ({origin})" if origin and names.count(name) > 1 else name
 
-    return [
+    page = [
         Source(
             name=name or CONVERSATION,
             origin=origin,
             shown=display_name(name, origin) or CONVERSATION,
-            blocks=len(blocks),
+            blocks=len(blocks := found[name, origin]),
             tokens=sum(block.span[1] - block.span[0] for block in blocks),
             payload_bytes=sum(block.payload_bytes for block in blocks),
             first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
             last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
         )
-        for (name, origin), blocks in found.items()
+        for name, origin in listed[:limit]
     ]
+    return page, more

@@ -12,6 +12,7 @@ from typing import Any
 import everlong._core as _core
 from everlong.memory.memory import Memory
 from everlong.memory.origins import content_in
+from everlong.memory.records import block_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +29,23 @@ class InterruptedReading:
 def unfinished_in(memory: Memory) -> list[InterruptedReading]:
     """Return the unfinished readings that left something in the memory, oldest first."""
     jobs = _jobs_in(memory)
-    named = {block.id: block for block in memory.blocks()} if jobs else {}
     streams: dict[int, list[_core.BlockInfo]] = collections.defaultdict(list)
     for info in sorted(memory.core.blocks.infos() if jobs else [], key=lambda info: info.begin):
         streams[info.stream].append(info)
     found = []
     for stream, job in jobs:
         pieces = [
-            (named[info.id], min(last, info.end) - max(first, info.begin))
+            (info, min(last, info.end) - max(first, info.begin))
             for first, last in job
             for info in _between(streams[stream], first, last)
         ]
         if pieces:
-            sources = tuple(dict.fromkeys(block.source for block, _ in pieces))
-            origins = tuple(dict.fromkeys(block.origin for block, _ in pieces if block.origin))
-            tags = tuple(dict.fromkeys(tag for block, _ in pieces for tag in block.tags))
-            synced = any(content_in(memory.core.blocks.info(block.id).tags) for block, _ in pieces)
+            told = [(block_of(info), content_in(info.tags)) for info, _ in pieces]
+            blocks = [block for block, _ in told]
+            sources = tuple(dict.fromkeys(block.source for block in blocks))
+            origins = tuple(dict.fromkeys(block.origin for block in blocks if block.origin))
+            tags = tuple(dict.fromkeys(tag for block in blocks for tag in block.tags))
+            synced = any(content for _, content in told)
             found.append(InterruptedReading(sources, origins, tags, sum(tokens for _, tokens in pieces), synced))
     return found
 

@@ -121,9 +121,15 @@ class Where:
             newest_tags=[] if self.origin is None else [origin_tag(origin_of(self.origin))],
         )
 
-    def blocks(self, core: _core.Memory) -> list[_core.BlockInfo]:
-        """Return the blocks that pass, by id. Without a role it leaves none out."""
-        return core.blocks.infos(**dataclasses.replace(self, said_as_read=False).core())
+    def blocks(
+        self, core: _core.Memory, *, behind: int = 0, limit: int | None = None, among: Sequence[int] | None = None
+    ) -> list[_core.BlockInfo]:
+        """Return the blocks that pass, by id. Without a role it leaves none out.
+
+        At most `limit`, with ids above `behind`; of the ids in `among` alone, which are looked up one by one.
+        """
+        filters = dataclasses.replace(self, said_as_read=False).core()
+        return core.blocks.infos(**filters, behind=behind, limit=limit, among=among)
 
 
 def require_where(where: object) -> None:

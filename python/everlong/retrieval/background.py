@@ -21,14 +21,14 @@ def warn_missing(core: _core.Memory, blocks: int, what: str) -> None:
     """Log that blocks of a memory that was opened for reading lack something, of `what`: nobody makes it for them."""
     if blocks:
         said = "%d of %d blocks have nothing of the part %s, and are not found by it: open the memory once to write"
-        _LOGGER.warning(said, blocks, len(core.blocks.infos()), what)
+        _LOGGER.warning(said, blocks, core.upkeep.stats().blocks, what)
 
 
 def warn_waiting(core: _core.Memory, blocks: int, what: str) -> None:
     """Log that so many blocks are not found by `what` yet, because it is made while questions are answered."""
     if blocks:
         said = "%d of %d blocks have nothing of the part %s yet, and are not found by it until that is made"
-        _LOGGER.warning(said, blocks, len(core.blocks.infos()), what)
+        _LOGGER.warning(said, blocks, core.upkeep.stats().blocks, what)
 
 
 class Background:

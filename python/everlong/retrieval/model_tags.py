@@ -45,6 +45,7 @@ class ModelTags:
     def __init__(self, core: _core.Memory, model: Any, tokenizer: Any) -> None:
         """`tokenizer`: one for this thread alone."""
         self._core = core
+        self._tagged = 0  # the model was asked about every block up to this id
         self._model = model
         self._tokenizer = tokenizer
         self._before = torch.cat([torch.tensor(start_ids(tokenizer), dtype=torch.int64), encode(tokenizer, _SHOWN)])
@@ -55,7 +56,8 @@ class ModelTags:
 
     def missing(self) -> list[int]:
         """Return the ids of the blocks that the model was not asked about, in order of archiving."""
-        return [block.id for block in self._core.blocks.infos() if TAGGED_BY_MODEL not in block.tags]
+        infos = self._core.blocks.infos(behind=self._tagged)
+        return [block.id for block in infos if TAGGED_BY_MODEL not in block.tags]
 
     def fill(self, closed: Callable[[], bool]) -> None:
         """Tag batch after batch, until `closed()`."""
@@ -64,6 +66,7 @@ class ModelTags:
             if closed():
                 return
             self._tag(missing[first : first + _BATCH])
+            self._tagged = missing[min(first + _BATCH, len(missing)) - 1]
 
     def _tag(self, blocks: Sequence[int]) -> None:
         ids: dict[int, torch.Tensor] = {}

@@ -363,7 +363,7 @@ class Searcher:
         """Return those of the pages that pass `where`, in their order. Without a role it leaves none out."""
         if not where.chooses:
             return list(pages)
-        blocks = {block.id for block in self._frame.memory.blocks(where=where)}
+        blocks = {block.id for block in where.blocks(self._core, among=list({page.block for page in pages}))}
         return [page for page in pages if page.block in blocks]
 
     def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:

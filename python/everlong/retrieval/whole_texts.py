@@ -29,8 +29,7 @@ class ShortTexts:
     """The short texts that one question's sentences stand in, as far as they pass `where`."""
 
     def __init__(self, core: _core.Memory, tokenizer: Any, where: Where) -> None:
-        self._core, self._tokenizer = core, tokenizer
-        self._passing = {one.id for one in where.blocks(core)} if where.chooses else None
+        self._core, self._tokenizer, self._where = core, tokenizer, where
         self._spans: dict[int, Span | None] = {}  # by block
 
     def of(self, sentences: Sequence[Sentence]) -> dict[Sentence, Span]:
@@ -58,7 +57,8 @@ class ShortTexts:
             begin, end = parts[0].begin, parts[-1].end
             if end - begin > SHORT or sum(one.end - one.begin for one in parts) != end - begin:
                 return None
-            if self._passing is not None and not self._passing.issuperset(one.id for one in parts):
+            ids = [one.id for one in parts]
+            if self._where.chooses and len(self._where.blocks(self._core, among=ids)) < len(ids):
                 return None
             words = decode_text(self._tokenizer, self._core.blocks.token_ids(stream, begin, end).tolist())
         except (MemoryNotFoundError, IndexError):

@@ -16,7 +16,7 @@ from everlong.memory import Memory
 from everlong.memory.origins import split_reserved_tags
 from everlong.memory.places import place_in
 from everlong.memory.report import largest_topics, time_bars
-from everlong.memory.sources import sources
+from everlong.memory.sources import page_of_sources, sources
 from everlong.memory.unfinished import unfinished_in
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.word_table import word_table
@@ -51,10 +51,8 @@ class MemoryInspector:
         info = memory.core.blocks.info(block)
         beside = [
             other
-            for other in memory.core.blocks.infos()
-            if other.stream == info.stream
-            and other.source == info.source
-            and split_reserved_tags(other.tags)[1] == split_reserved_tags(info.tags)[1]
+            for other in memory.core.blocks.infos(source=info.source)
+            if other.stream == info.stream and split_reserved_tags(other.tags)[1] == split_reserved_tags(info.tags)[1]
         ]
         beside.sort(key=lambda other: other.begin)
         at = next(number for number, other in enumerate(beside) if other.id == info.id)
@@ -100,6 +98,11 @@ class MemoryInspector:
     def sources(self, memory: Memory) -> list[dict[str, Any]]:
         """Return the sources of a memory."""
         return [dataclasses.asdict(one) for one in sources(memory)]
+
+    def page_of_sources(self, memory: Memory, after: int, limit: int | None) -> dict[str, Any]:
+        """Return a list of at most `limit` sources; `next` is what the next page comes after, null on the last one."""
+        page, following = page_of_sources(memory, after, limit)
+        return {"object": "list", "data": [dataclasses.asdict(one) for one in page], "next": following}
 
     def overview(self, memory: Memory) -> dict[str, Any]:
         """Return what the page shows of a memory: sizes, sources, times, topics, health."""

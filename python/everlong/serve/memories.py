@@ -57,8 +57,10 @@ async def sources(request: Request) -> Response:
     """List the sources of a memory, add a text, or forget one."""
     service, key, name = _in_memory(request, write=request.method != "GET")
     if request.method == "GET":
-        found = await _look(service, key, name, service.inspector.sources)
-        return JSONResponse({"object": "list", "data": found})
+        after, limit = _page(request)
+        return JSONResponse(
+            await _look(service, key, name, lambda opened: service.inspector.page_of_sources(opened, after, limit))
+        )
     if request.method == "DELETE":
         return await _forget(request, service, key, name)
     memory_id = await run_in_threadpool(service.registry.id, name)
@@ -169,6 +171,18 @@ async def export(request: Request) -> Response:
     """Return a memory as one file, which `Memory.import_file` reads."""
     service, key, name = _in_memory(request)
     return Export(service, key, name)
+
+
+def _page(request: Request) -> tuple[int, int | None]:
+    """Return what a page of a list comes after, and how many it may have; all without `limit`. ApiError."""
+    asked = request.query_params
+    if unknown := sorted(set(asked) - {"after", "limit"}):
+        raise ApiError(400, f"{unknown[0]} is not supported here", "unsupported_parameter", param=unknown[0])
+    for name, least in (("after", 0), ("limit", 1)):
+        text = asked.get(name, "1")
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+            raise ApiError(400, f"{name}: expected a whole number from {least} on", "invalid_value", param=name)
+    return int(asked.get("after", "0")), int(asked["limit"]) if "limit" in asked else None
 
 
 async def _forget(request: Request, service: Service, key: Key, name: str) -> Response:

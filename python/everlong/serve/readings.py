@@ -237,7 +237,7 @@ class Readings:
         """Forget the names of texts that were read and are forgotten, by whomever. `state`: of the memory now."""
         if state is not None and self.spool.has_older(memory, state):
             with self._registry.open_read_only(memory) as opened:
-                self.spool.keep_named(memory, state, {block.source for block in opened.blocks()})
+                self.spool.keep_named(memory, state, lambda source: bool(opened.blocks(source, limit=1)))
 
     def _reading(self, job: ReadingJob) -> Reading:
         return self._live.get(job.id) or Reading.of_order(job)
@@ -382,7 +382,7 @@ class Readings:
         """End a reading of which a part was read, and forgotten by another process before it went on."""
         now, noted = memory.forgotten_generation, self.spool.job(reading.job.id)
         half_read = noted is not None and noted.tokens and noted.forgotten != now
-        if half_read and {block.source for block in memory.blocks()}.isdisjoint(reading.job.sources):
+        if half_read and not any(memory.blocks(source, limit=1) for source in reading.job.sources):
             reading.cancelled = True
             raise _TakenBackError
         self.spool.note(reading.job.id, forgotten=now)

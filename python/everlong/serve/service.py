@@ -306,7 +306,7 @@ class Service:
     def _retire(self, name: str, tag: str, seconds: float) -> None:
         old = Where(tags=tag, before=datetime.timedelta(seconds=seconds))
         with self.registry.open_read_only(name) as memory:
-            if not memory.blocks(where=old):
+            if not memory.blocks(where=old, limit=1):
                 return
         try:
             with self.registry.write_lock(name), self.registry.open_writable(name) as memory:

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -180,14 +180,14 @@ class Spool:
             )
         )
 
-    def keep_named(self, memory: str, state: MemoryState, sources: Set[str]) -> None:
-        """Keep of the orders that were read only those of which the memory has the source still."""
+    def keep_named(self, memory: str, state: MemoryState, has: Callable[[str], bool]) -> None:
+        """Keep of the orders that were read only those of which the memory `has` a source still."""
         for job in self.jobs(state.id, memory):
             if job.state == "done":
-                if sources.isdisjoint(job.sources):
-                    self.remove(job.id)
-                else:
+                if any(map(has, job.sources)):
                     self.note(job.id, forgotten=state.forgotten)
+                else:
+                    self.remove(job.id)
 
     def set_aside(self, key: str) -> int:
         """Return how many texts of a key failed, and may be tried again."""

@@ -45,6 +45,28 @@ def test_blocks_of_a_tag(folder: Path) -> None:
         assert memory.blocks(tag="2024") == []
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_pages_of_a_list_are_the_list(folder: Path, read_only: bool) -> None:
+    with everlong.Memory.open(folder) as memory:
+        memory.forget([memory.blocks("b")[0].id])
+    with everlong.Memory.open(folder, read_only=read_only) as memory:
+        for chosen in ({}, {"source": "c"}, {"tag": "work"}, {"where": everlong.Where(source=("a", "c"), role="read")}):
+            blocks = memory.blocks(**chosen)
+            assert len(blocks) == {"source": 2}.get(next(iter(chosen), ""), 5 if not chosen else 4)
+            for limit in (1, 2, 3, 100):
+                paged, page = [], memory.blocks(**chosen, limit=limit)
+                while page:
+                    assert len(page) <= limit
+                    paged += page
+                    page = memory.blocks(**chosen, limit=limit, behind=page[-1].id)
+                assert paged == blocks
+        ids = [block.id for block in memory.blocks("a")]
+        found = everlong.Where(tags="work").blocks(memory.core, among=[*ids, *ids, 10**6, memory.blocks("b")[0].id])
+        assert [info.id for info in found] == ids
+        with pytest.raises(ValueError, match="most"):
+            memory.blocks(limit=0)
+
+
 # A process that is forked while others of its threads run may do little: no model is in this one.
 _FORKS = """
 import os, sys

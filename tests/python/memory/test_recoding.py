@@ -40,6 +40,25 @@ def decoded(memory: _core.Memory, block: int, written: Written) -> tuple[torch.T
     return ops.decode_kv(torch.from_numpy(payload), LAYERS, KV_HEADS, tokens, DIM, PAGE, codec, torch.float32)
 
 
+def test_tags_that_a_caller_sets_leave_how_a_block_is_coded(tmp_path: Path) -> None:
+    memory = _core.Memory.create(str(tmp_path / "m"), manifest())
+    blocks = fill(memory, 2, 7)
+    memory.upkeep.recode(1, "int8")
+    before = decoded(memory, 1, blocks[0])
+    memory.blocks.set_tags(1, ["mine"])
+    memory.blocks.set_tags(2, ["mine", "everlong:codec=int8"])
+    with pytest.raises(ValueError, match="everlong:codec=int8"):
+        memory.blocks.add_tags(2, ["everlong:codec=int8"])
+    memory.close()
+    memory = _core.Memory.open(str(tmp_path / "m"), False, None)
+    assert [memory.blocks.codec(block) for block in (1, 2)] == ["int8", "fp32"]
+    assert [memory.blocks.info(block).tags for block in (1, 2)] == [["mine", "everlong:codec=int8"], ["mine"]]
+    for now, then in zip(decoded(memory, 1, blocks[0]), before, strict=True):
+        assert torch.equal(now, then)
+    assert torch.equal(decoded(memory, 2, blocks[1])[0], torch.from_numpy(blocks[1].keys))
+    memory.close()
+
+
 @given(codecs=st.lists(st.sampled_from(ops.CODECS), min_size=1, max_size=4))
 def test_a_block_is_what_its_codecs_make_of_it_one_after_the_other(codecs: list[str]) -> None:
     memory = _core.Memory.create(None, manifest())

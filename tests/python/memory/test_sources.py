@@ -10,7 +10,7 @@ import pytest
 
 import everlong
 from everlong.memory.origins import split_reserved_tags
-from everlong.memory.sources import sources
+from everlong.memory.sources import page_of_sources, sources
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 
 ONE, OTHER = random_text(700, seed=3), random_text(500, seed=4)
@@ -52,6 +52,25 @@ def test_two_files_of_one_name_are_two_sources(tmp_path: Path, readmes: tuple[Pa
         assert mm.memory.forget(where=everlong.Where(origin=readmes[0])) > 0
         assert text_of(mm, source="README") == OTHER
         assert mm.recall(ONE[200:240], where=everlong.Where(origin=readmes[0])) == ()
+
+
+def test_the_pages_of_the_sources_are_the_sources(tmp_path: Path) -> None:
+    with open_model(tmp_path / "memory") as mm:
+        for name in ("b", "a", "d", "c", "b", "e"):  # b goes on behind the others
+            mm.read(random_text(150, seed=len(sources(mm.memory))), source=name, again=True)
+        listed = sources(mm.memory)
+        assert [one.name for one in listed] == ["b", "a", "d", "c", "e"]
+        for limit in (1, 2, 5, 9):
+            found, place = page_of_sources(mm.memory, limit=limit)
+            while place is not None:
+                page, place = page_of_sources(mm.memory, place, limit)
+                assert 0 < len(page) <= limit
+                found += page
+            assert found == listed
+        first, place = page_of_sources(mm.memory, limit=2)
+        mm.memory.forget(source="a")
+        assert place is not None
+        assert [one.name for one in first + page_of_sources(mm.memory, place)[0]] == ["b", "a", "d", "c", "e"]
 
 
 def test_an_origin_may_be_named(tmp_path: Path) -> None:

@@ -105,6 +105,22 @@ def test_a_memory_that_was_read_without_gets_them_and_goes_on_where_it_stopped(
     assert sum(asked) == len(blocks) - 1
 
 
+def test_blocks_that_were_tagged_are_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_model(tmp_path / "m", SMALL) as mm:
+        mm.read(TEXT)
+    with everlong.Memory.open(tmp_path / "m") as memory:
+        says(monkeypatch, "heron")
+        tags = ModelTags(memory.core, tiny_model(), byte_tokenizer())
+        tags.fill(lambda: False)
+        assert tags.missing() == []
+        last = memory.blocks()[-1].id
+        assert all(TAGGED_BY_MODEL in of for of in tags_of(memory).values())
+        memory.core.blocks.set_tags(last, [])  # as if it had come since
+        assert tags.missing() == []
+        tags = ModelTags(memory.core, tiny_model(), byte_tokenizer())
+        assert tags.missing() == [last]
+
+
 def test_a_question_is_narrowed_by_what_the_model_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_model(None, TAGGING.changed(search={"narrow": ("tags",)})) as mm:
         says(monkeypatch, "")

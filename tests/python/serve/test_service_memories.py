@@ -55,6 +55,13 @@ def test_texts_and_files_are_read_listed_found_and_forgotten(http: httpx.Client)
     assert {one["source"] for one in only} == {names(http)[1]}
     block = http.get(f"/memories/m/blocks/{found['data'][0]['block_id']}").json()
     assert block["source"] == "plain"
+    listed = http.get("/memories/m/sources").json()
+    first = http.get("/memories/m/sources", params={"limit": 1}).json()
+    rest = http.get("/memories/m/sources", params={"limit": 1, "after": first["next"]}).json()
+    assert listed["next"] is None is rest["next"]
+    assert first["data"] + rest["data"] == listed["data"]
+    for wrong in ({"limit": 0}, {"limit": "x"}, {"after": -1}, {"limit": "9" * 30}, {"before": 1}):
+        assert http.get("/memories/m/sources", params=wrong).status_code == 400, wrong
     overview = http.get("/memories/m").json()
     assert len(overview["sources"]) == 2
     assert sum(bar["read"] for bar in overview["timeline"]) == overview["stats"]["tokens"]

@@ -23,6 +23,8 @@ namespace everlong::index {
 // Return 'FILE', for messages.
 std::string Quoted(const FilePath& file);
 
+// Return another name each time, for a file that is written to become `file` by a rename.
+FilePath TemporaryOf(const FilePath& file);
 // Remove what a crash left of files that were written to become `file`. Nobody may be writing one now.
 void RemoveUnfinished(const FilePath& file);
 

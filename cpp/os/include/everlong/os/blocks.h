@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,13 @@ namespace everlong::os {
 
 struct MemoryState;  // private
 
+// Which of the blocks that pass a filter are listed, by id: a page of a long list, or those of a few ids.
+struct BlockSlice {
+  int64_t behind = 0;                                  // blocks with a larger id: the last one of the page before
+  int64_t most = std::numeric_limits<int64_t>::max();  // so many at most
+  std::optional<std::vector<int64_t>> among = {};      // of these ids, which are looked up one by one
+};
+
 // Thread-safe: reads run beside each other and beside searches. Changes take turns with every other change of the
 // memory, and exclude reads only while they put the outcome in place. Reads of a read-only memory are kNotFound for
 // what its writer has forgotten.
@@ -27,8 +35,9 @@ class Blocks {
  public:
   // Archive a block and index it: payload in Memory::layout(), durable after the next Flush. Return the block's id. A
   // block that could not be stored leaves every search and read once Flush, or a later Append, has reported it. The
-  // layout decides the page sizes, so draft.page_bytes is not read. kInvalidArgument when a size does not fit, when a
-  // key that the indexes read is not finite, or when the span begins before StreamEnd(stream).
+  // layout decides the page sizes, so draft.page_bytes is not read, nor is a tag that says how it is coded.
+  // kInvalidArgument when a size does not fit, when a key that the indexes read is not finite, or when the span begins
+  // before StreamEnd(stream).
   Result<int64_t> Append(const store::BlockDraft& draft);
   // Put tensors of a block into the store, durable on return. Each replaces the one of its name. Parts of the index
   // that take such tensors get them. kNotFound for an unknown or forgotten block. kInvalidArgument when a part or the
@@ -37,14 +46,19 @@ class Blocks {
   // Drop tensors of a block by their names, as the store does. Parts of the index that took one of them have nothing of
   // the block then, until such a tensor comes again. kNotFound for an unknown or forgotten block.
   Status DropTensors(int64_t block, std::span<const std::string> names);
-  // Add tags of a block behind those it has, durable on return, as the store does. Later searches use them.
+  // Add tags of a block behind those it has, durable on return, as the store does. Later searches use them. The tag
+  // that says how a block is coded (docs/format.md) follows its payload alone: here it is kInvalidArgument, and SetTags
+  // keeps the one that the block has, and no other.
   Status AddTags(int64_t block, std::span<const std::string> tags);
   // Give a block these tags in place of those it has.
   Status SetTags(int64_t block, std::span<const std::string> tags);
   // Return every page that is not forgotten, in order of archiving.
   [[nodiscard]] std::vector<PageRef> Pages() const;
-  // Return the blocks that pass, by id. Without roles here, those of every role.
-  [[nodiscard]] Result<std::vector<store::BlockInfo>> Infos(const index::SearchFilter& filter = {}) const;
+  // Return the blocks that pass, by id. Without roles here, those of every role. A slice costs what it returns, where
+  // the filter chooses nothing, or chooses by what the index knows. A list of another filter ends where the slice is
+  // full. kInvalidArgument for a slice of no blocks.
+  [[nodiscard]] Result<std::vector<store::BlockInfo>> Infos(const index::SearchFilter& filter = {},
+                                                            const BlockSlice& slice = {}) const;
   [[nodiscard]] Result<store::BlockInfo> Info(int64_t id) const;  // kNotFound
   // Remove blocks from every later search and read, and from document frequencies. All or none, but on a full disk:
   // there they may go some at a time, each with its payload, which makes room for the next. `freed`, if given, gets the

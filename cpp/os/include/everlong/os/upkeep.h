@@ -19,6 +19,9 @@ struct MemoryState;  // private
 class Upkeep {
  public:
   // Call the store's methods (everlong/store/memory_store.h). A repair indexes what is left.
+  // Return once every block that was appended before is durable. It waits for the commit that is under way and the one
+  // behind it. Other threads append and flush meanwhile, and all of their blocks that are waiting then share that one
+  // commit. A block that was lost is the error of every thread that waited for it.
   Status Flush();
   Result<int64_t> Compact();
   // Code the payload of a block anew, durable on return: all of it, or none where the process dies. Return the bytes

@@ -52,9 +52,10 @@ struct BlockInfo {
 struct BlockFilter {
   std::optional<std::string> source;
   std::optional<std::string> tag;
-  std::optional<double> since;   // created_at >= since
-  std::optional<double> before;  // created_at < before
-  std::optional<Roles> roles;    // any of these
+  std::optional<double> since;    // created_at >= since
+  std::optional<double> before;   // created_at < before
+  std::optional<Roles> roles;     // any of these
+  std::optional<int64_t> behind;  // id > behind. No row of another block is read
 };
 
 // A block to Submit. Everything is copied before Submit returns, except a payload with an owner.
@@ -177,6 +178,11 @@ class MemoryStore {
   // Wait until all submitted blocks are durable, or return the first failure since the last Flush. `lost`, if given,
   // gets the ids that were submitted and are not stored.
   Status Flush(std::vector<int64_t>* lost = nullptr);
+  // Wait until all blocks that were submitted before are durable, and return the id of the next one. It waits for the
+  // commit that is under way, and for the one that stores them, whatever others submit meanwhile: blocks of several
+  // threads share a commit. A block that was lost meanwhile, or since the last Flush, is the error that Flush reports,
+  // to every thread that waited for it.
+  Result<int64_t> WaitForSubmitted() const;
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. What was replaced leaves RAM at once, and files with Compact. A read beside it gets the tensor of before or
   // the new one. kNotFound, kInvalidArgument.
@@ -209,8 +215,9 @@ class MemoryStore {
 
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const;  // by id
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
-  // Visit the blocks without a list of them in RAM. It stops where `visit` fails. `visit` must not call this store.
-  using BlockVisitor = std::function<Status(BlockInfo&& block)>;
+  // Visit the blocks, by id, without a list of them in RAM, as long as `visit` returns true. No row behind that is
+  // read. A failure of `visit` is returned. `visit` must not call this store.
+  using BlockVisitor = std::function<Result<bool>(BlockInfo&& block)>;
   [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const;
   [[nodiscard]] Result<BlockInfo> Block(int64_t id) const;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const;
