@@ -105,7 +105,7 @@ def measure_everlong(options: argparse.Namespace) -> Measured:
     before, started = resident_mb(), time.perf_counter()
     model, tokenizer = load(str(options.file), "bfloat16" if options.subject == "bf16" else None)
     seconds = time.perf_counter() - started
-    rolling = max(options.context) + options.tokens + 64
+    rolling = max(512, *options.context) + options.tokens + 64
     config = everlong.MemoryConfig().changed(frame={"tokens": rolling + 2048, "rolling_tokens": rolling})
     prefill, decode = {}, {}
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
