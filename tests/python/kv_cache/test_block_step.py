@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import pathlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -63,6 +65,8 @@ def rounded(kind: str) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) / 4)
+            elif "proj" in name:
+                parameter.mul_(6)  # so that each layer tells
     round_weights(model, "int8")
     return model.eval()
 
@@ -177,15 +181,160 @@ def test_a_model_with_heads_of_another_width_is_left_to_its_modules(tmp_path: pa
         assert counted.call_count == 0
 
 
+class Negated(torch.nn.Module):
+    """What another module computes, with the other sign."""
+
+    def __init__(self, other: torch.nn.Module) -> None:
+        super().__init__()
+        self.other = other
+        self.act_fn = other.act_fn
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            setattr(self, name, getattr(other, name))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = -self.other(x)
+        return out
+
+
+def replace_a_matrix(model: Any) -> None:
+    model.model.layers[1].mlp.down_proj = rounded("qwen2").model.layers[0].mlp.down_proj
+
+
+def unpack_a_matrix(model: Any) -> None:
+    model.model.layers[1].mlp.down_proj = torch.nn.Linear(96, 64, bias=False).eval()
+
+
+def give_a_norm_other_data(model: Any) -> None:
+    model.model.layers[0].input_layernorm.weight.data = torch.randn(64)
+
+
+def reorder_layers(model: Any) -> None:
+    layers = model.model.layers
+    layers[0].mlp, layers[2].mlp = layers[2].mlp, layers[0].mlp
+
+
+def swap_gate_and_up(model: Any) -> None:
+    mlp = model.model.layers[0].mlp
+    mlp.gate_proj, mlp.up_proj = mlp.up_proj, mlp.gate_proj
+
+
+def wrap_a_module(model: Any) -> None:
+    model.model.layers[1].mlp = Negated(model.model.layers[1].mlp).eval()
+
+
+def change_an_activation(model: Any) -> None:
+    model.model.layers[1].mlp.act_fn = Louder().eval()
+
+
+def change_a_norm(model: Any) -> None:
+    model.model.layers[1].input_layernorm.variance_epsilon = 50.0
+
+
+def change_all_norms(model: Any) -> None:
+    for module in model.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.variance_epsilon = 50.0
+
+
+def change_a_scale(model: Any) -> None:
+    model.model.layers[1].self_attn.scaling *= 3
+
+
+def change_a_forward(model: Any) -> None:
+    mlp = model.model.layers[1].mlp
+    own = mlp.forward
+    mlp.forward = lambda x: -own(x)
+
+
+CHANGES = (
+    replace_a_matrix,
+    unpack_a_matrix,
+    give_a_norm_other_data,
+    reorder_layers,
+    swap_gate_and_up,
+    wrap_a_module,
+    change_an_activation,
+    change_a_norm,
+    change_all_norms,
+    change_a_scale,
+    change_a_forward,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_of_the_model_is_noticed_at_the_next_token(change: Callable[[Any], None]) -> None:
+    found = []
+    for own in (True, False):
+        model = rounded("qwen2")
+        with contextlib.ExitStack() as undo:
+            mm = undo.enter_context(everlong.MemoryModel(model, byte_tokenizer(), None, SMALL))
+            if not own:
+                undo.enter_context(mock.patch.object(BlockStep, "takes", return_value=False))
+            mm.frame.extend(mm.encode(random_text(60)), "read")
+            counted = undo.enter_context(calls())
+            undo.enter_context(mm.frame.branch())
+            before = [mm.frame.extend(torch.tensor([token]), "generated") for token in (3, 4)]
+            assert (counted.call_count == 3) is own, "tried once"
+            torch.manual_seed(1)
+            change(model)
+            found.append(mm.frame.extend(torch.tensor([4]), "generated"))
+    error = float((found[0] - found[1]).norm() / spread(found[1]))
+    assert error < NOISE < float((before[1] - found[1]).norm() / spread(found[1])) / 3
+
+
+def test_a_hook_of_all_modules_is_heard() -> None:
+    model = rounded("qwen2")
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm:
+        mm.read(random_text(60))
+        heard: list[object] = []
+        hook = torch.nn.modules.module.register_module_forward_hook(lambda *of: heard.append(of[0]))
+        try:
+            with mm.frame.branch(), calls() as counted:
+                mm.frame.extend(torch.tensor([5]), "generated")
+        finally:
+            hook.remove()
+        assert counted.call_count == 0
+        assert model.model.layers[2].mlp in heard
+
+
+def test_layers_with_numbers_of_their_own_are_left_to_the_modules() -> None:
+    for change in (change_a_norm, change_a_scale):
+        model = rounded("qwen3")
+        change(model)
+        with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+            mm.read(random_text(60))
+            with mm.frame.branch():
+                mm.frame.extend(torch.tensor([5]), "generated")
+            assert counted.call_count == 0
+
+
+def test_what_was_learned_of_a_model_does_not_keep_it() -> None:
+    model = rounded("qwen2")
+    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm:
+        mm.generate("And?", max_new_tokens=2)
+    gone = weakref.ref(model)
+    del model, mm
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_model_that_computes_something_else_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
     model = rounded("qwen2")
-    model.model.layers[2].mlp.act_fn = Louder().eval()  # its config still says silu
-    with everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm, calls() as counted:
+    with (
+        everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm,
+        mock.patch.object(ops, "decode_tokens_", side_effect=lambda x, *_: x.mul_(-1)) as wrong,
+    ):
         mm.read(random_text(100))
         with caplog.at_level(logging.INFO, logger="everlong"):
-            mm.generate("And?", max_new_tokens=4, eos_token_id=-1)
-        assert counted.call_count == 1
+            answer = mm.generate("And?", max_new_tokens=4)
+        assert wrong.call_count == 1
         assert "tokens are computed module by module" in caplog.text
+    with (
+        everlong.MemoryModel(model, byte_tokenizer(), None, SMALL) as mm,
+        mock.patch.object(BlockStep, "takes", return_value=False),
+    ):
+        mm.read(random_text(100))
+        assert mm.generate("And?", max_new_tokens=4).token_ids == answer.token_ids
 
 
 @pytest.mark.parametrize("ahead", [2, 5, 17])

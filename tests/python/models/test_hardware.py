@@ -91,6 +91,16 @@ def test_threads_are_no_more_than_the_process_may_use_cpus(
     assert torch.get_num_threads() == 8
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("named", ["", "0", "-3", "many"])
+def test_a_name_that_says_no_number_of_threads_says_nothing(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", named)
+    monkeypatch.setattr(_core, "group_cpus", lambda: 1)
+    torch.set_num_threads(8)
+    use_allowed_cpus()
+    assert torch.get_num_threads() == 1
+
+
 def test_the_cores_own_limit_is_none_or_positive() -> None:
     cpus = _core.group_cpus()
     assert cpus is None or cpus >= 1
