@@ -1,8 +1,8 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | sync | rebuild | ask | chat | inspect | compact | graph | serve | mcp | key | doctor | bench | plot |
-cache list | clear`. With everlong-lab: `everlong demo | eval TASK | train PART | tune`. The exit code is 0; 1 with one
-line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
+`everlong read | sync | rebuild | ask | chat | inspect | list | forget | compact | graph | serve | mcp | key | doctor |
+bench | plot | cache list | clear`. With everlong-lab: `everlong demo | eval TASK | train PART | tune`. The exit code is
+0; 1 with one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final
@@ -12,6 +12,7 @@ from everlong.cli import (
     bench,
     cache,
     compact,
+    contents,
     doctor,
     graph,
     memory,
@@ -46,6 +47,7 @@ __all__ = [
     "bench",
     "cache",
     "compact",
+    "contents",
     "doctor",
     "graph",
     "main",

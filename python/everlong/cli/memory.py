@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from everlong.cli.app import (
     ChatTemplateKwargs,
@@ -32,6 +31,7 @@ from everlong.cli.app import (
     startup_status,
 )
 from everlong.cli.batch_questions import ask_all, questions_in
+from everlong.cli.contents import print_blocks, print_sources
 from everlong.cli.interrupts import interruption_message
 from everlong.cli.options import FilterOptions, ModelOptions, grouped
 from everlong.cli.unfinished import stored_in, unfinished_notes, unfinished_of
@@ -440,13 +440,16 @@ def inspect(
             "fingerprint": {"weights": manifest.weights, "rope": manifest.rope, "tokenizer": manifest.tokenizer},
             "stats": dataclasses.asdict(kept.stats()),
             "retrieval_heads": None if profile is None else [list(head[:2]) for head in profile.heads],
-            "sources": [dataclasses.asdict(source) for source in sources(kept)],
+            "sources": sources(kept),
             "unfinished": unfinished_of(kept),
         }
         notes = unfinished_notes(kept, memory)
         if blocks:
-            report["blocks"] = [dataclasses.asdict(block) for block in kept.blocks()]
+            report["blocks"] = kept.blocks()
     if as_json:
+        for name in ("sources", "blocks"):
+            if name in report:
+                report[name] = [dataclasses.asdict(one) for one in report[name]]
         print_json(report)
         return
     _print_inspection(memory, report)
@@ -455,8 +458,6 @@ def inspect(
 
 
 def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
-    from everlong.memory.origins import unreadable_in
-
     geometry, stats = report["geometry"], report["stats"]
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
@@ -476,21 +477,5 @@ def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
         f"model {report['model'] or 'without a name'}: "
         f"{'any of its tokenizer' if text_alone else shape}; pages of {geometry['page_tokens']} tokens"
     )
-    table = Table()
-    table.add_column("source")
-    for heading in ("tokens", "blocks", "MB", "first read, UTC", "last read, UTC"):
-        table.add_column(heading, justify="right")
-    for source in report["sources"]:
-        megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
-        first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
-        table.add_row(
-            escape_controls(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last
-        )
-    escaping_console().print(table)
-    for block in report.get("blocks", ()):
-        first, last = block["span"]
-        print_escaped(
-            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or CONVERSATION}, "
-            f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
-            + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))
-        )
+    print_sources(report["sources"])
+    print_blocks(report.get("blocks", ()))

@@ -113,30 +113,24 @@ class ModelOptions(Machine):
 
 @dataclasses.dataclass(frozen=True)
 class FilterOptions:
-    """What a question may see."""
+    """What a question may see, or what of a memory is meant."""
 
-    source: Annotated[
-        list[str] | None, typer.Option(help="Answer only from this source; may be given several times.")
-    ] = None
-    tag: Annotated[list[str] | None, typer.Option(help="Answer only from what has this tag, or all of several.")] = None
-    after: Annotated[
-        str, typer.Option(help="Answer only from what was read after this time: 2026-11-21, or 7d, 12h, 30m ago.")
-    ] = ""
-    before: Annotated[str, typer.Option(help="Answer only from what was read before this time.")] = ""
+    source: Annotated[list[str] | None, typer.Option(help="Only this source; may be given several times.")] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Only what has this tag, or all of several.")] = None
+    after: Annotated[str, typer.Option(help="Only what was read after this time: 2026-11-21, or 7d, 12h, 30m ago.")] = (
+        ""
+    )
+    before: Annotated[str, typer.Option(help="Only what was read before this time.")] = ""
     role: Annotated[
         list[str] | None,
-        typer.Option(help="Answer only from what was read, asked or said; may be given several times."),
+        typer.Option(help="Only what was read, asked or said; may be given several times."),
     ] = None
     origin: Annotated[
         str,
-        typer.Option(
-            help="Answer only from what was read from this path, as `inspect` lists it where names are equal."
-        ),
+        typer.Option(help="Only what was read from this path, as `inspect` lists it where names are equal."),
     ] = ""
-    happened_after: Annotated[
-        str, typer.Option(help="Answer only from text about events after this time: read --happened.")
-    ] = ""
-    happened_before: Annotated[str, typer.Option(help="Answer only from text about events before this time.")] = ""
+    happened_after: Annotated[str, typer.Option(help="Only text about events after this time: read --happened.")] = ""
+    happened_before: Annotated[str, typer.Option(help="Only text about events before this time.")] = ""
 
     def where(self, *, answers_as_read: bool = False) -> Where:
         """Return what may be recalled.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
 
 from everlong.memory.memory import Memory
+from everlong.memory.records import Block
 from everlong.text.notebook_html import CONVERSATION
 
 
@@ -38,8 +39,17 @@ def page_of_sources(memory: Memory, behind: int = 0, limit: int | None = None) -
 
     A place is a number: `behind` is that of the page before. Sources that come or go in between move no other.
     """
-    found: dict[tuple[str, str], list[Any]] = {}
-    for block in memory.blocks():
+    return _page(memory.blocks(), behind, limit)
+
+
+def sources_of(blocks: Iterable[Block]) -> list[Source]:
+    """Return the sources of some blocks, as if a memory held no others."""
+    return _page(blocks, 0, None)[0]
+
+
+def _page(blocks: Iterable[Block], behind: int, limit: int | None) -> tuple[list[Source], int | None]:
+    found: dict[tuple[str, str], list[Block]] = {}
+    for block in blocks:
         found.setdefault((block.source, block.origin), []).append(block)
     names = [name for name, _ in found]
     places = {named: blocks[0].id for named, blocks in found.items()}  # of a source its first block
@@ -54,11 +64,11 @@ def page_of_sources(memory: Memory, behind: int = 0, limit: int | None = None) -
             name=name or CONVERSATION,
             origin=origin,
             shown=display_name(name, origin) or CONVERSATION,
-            blocks=len(blocks := found[name, origin]),
-            tokens=sum(block.span[1] - block.span[0] for block in blocks),
-            payload_bytes=sum(block.payload_bytes for block in blocks),
-            first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
-            last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
+            blocks=len(own := found[name, origin]),
+            tokens=sum(block.span[1] - block.span[0] for block in own),
+            payload_bytes=sum(block.payload_bytes for block in own),
+            first=min(block.created_at for block in own).isoformat(timespec="seconds"),
+            last=max(block.created_at for block in own).isoformat(timespec="seconds"),
         )
         for name, origin in listed[:limit]
     ]

@@ -7,10 +7,6 @@ import pathlib
 import platform
 import sys
 
-import torch
-
-import everlong._core as _core
-
 CPUINFO = pathlib.Path("/proc/cpuinfo")
 # Features of a processor that decide which kernels run, everlong's and torch's in bf16.
 DECISIVE = ("avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16")
@@ -35,6 +31,10 @@ def use_allowed_cpus() -> None:
 
     A container may have the time of two CPUs on a machine of many. Threads beyond these wait for each other.
     """
+    import torch  # `everlong --version` names the processor, and waits for no import of torch
+
+    import everlong._core as _core
+
     cpus = min(len(os.sched_getaffinity(0)), _core.group_cpus() or sys.maxsize)
     named = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not (named.isdecimal() and int(named) > 0) and torch.get_num_threads() > cpus:
