@@ -141,6 +141,8 @@ struct Transform::Group {
         zeros(static_cast<size_t>(encoding.width())) {
     mean.resize(scales.size());
     std::ranges::transform(group.scales, scales.begin(), [](float value) { return value * kUnit; });
+    const double most = std::abs(*std::ranges::max_element(mean, {}, [](float value) { return std::abs(value); }));
+    finite_sum = (double{FLT_MAX} / 2 - most) / (kMostBasis * double{std::ranges::max(scales)});
   }
   [[nodiscard]] int64_t coefficients() const { return std::ssize(tables); }
 
@@ -154,6 +156,7 @@ struct Transform::Group {
   std::vector<float> mean;
   std::vector<float> scales;  // times kUnit
   std::vector<float> zeros;
+  double finite_sum = 0;  // codes whose sizes sum to less have numbers that are finite
 
   // Return the rows of a group's numbers, [layers, heads, tokens, D], in a page of fp32 of `layout` that begins with
   // layer `first`: where each lies.
@@ -173,6 +176,13 @@ struct Transform::Group {
                                              const PayloadLayout& layout) const;
   // Return the numbers [tokens, decoding.width()] of codes.
   [[nodiscard]] std::vector<float> NumbersOf(std::span<const int32_t> codes, int32_t tokens) const;
+  // Return whether all numbers of codes [tokens, coefficients] are finite. Tables that were fitted to some have no
+  // others.
+  [[nodiscard]] bool AreFinite(std::span<const int32_t> codes, int32_t tokens) const {
+    double sum = 0;
+    for (const int32_t code : codes) sum += std::abs(static_cast<double>(code));
+    return sum < finite_sum || AllFinite(NumbersOf(codes, tokens));
+  }
   // Fill the numbers [decoding.width()] of one token whose sums may not fit int32.
   void SumLarge(std::span<const int32_t> codes, std::span<float> out) const;
   // Return the codes of token `row` of codes [tokens, coefficients].
@@ -304,7 +314,7 @@ Result<std::vector<std::byte>> Transform::EncodePage(std::span<const std::byte> 
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
       const Group& group = *groups_[i];
       const std::vector<int32_t> codes = group.CodesOf(page, tokens, layout_);
-      if (std::ssize(codes) != tokens * group.coefficients()) {
+      if (std::ssize(codes) != tokens * group.coefficients() || !group.AreFinite(codes, tokens)) {
         refused = true;
         continue;
       }

@@ -226,6 +226,32 @@ TEST(KvTransform, ANumberThatNoCodeHasIsRefused) {
   }
 }
 
+TEST(KvTransform, APageWhoseCodesGoBeyondAllNumbersIsRefused) {
+  std::mt19937_64 random(8);
+  Case made = MakeCase(random);
+  for (TransformGroup& group : made.groups) std::ranges::fill(group.scales, 1e36F);
+  const auto transform = Transform::Make(kLayout, made.groups, kTables);
+  ASSERT_TRUE(transform.ok());
+  std::uniform_real_distribution<float> size(-1.0F, 1.0F);
+  int refused = 0;
+  int coded = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::vector<float> page(static_cast<size_t>(kLayout.PageBytes(1) / 4));
+    const float most = i % 2 == 0 ? 3.4e38F : 0.7e38F;
+    for (float& x : page) x = most * size(random);
+    const auto encoded = (*transform)->EncodePage(BytesOf(page), 1);
+    if (!encoded.ok()) {
+      EXPECT_EQ(encoded.status().code(), StatusCode::kInvalidArgument);
+      ++refused;
+      continue;
+    }
+    ++coded;
+    EXPECT_FALSE(Decode(**transform, *encoded, 1).empty());
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(coded, 20);
+}
+
 TEST(KvTransform, TablesThatAreNoneAreRefused) {
   std::mt19937_64 random(7);
   const Case made = MakeCase(random);
