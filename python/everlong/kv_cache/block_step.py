@@ -59,7 +59,8 @@ class _Layers:
     matrices: list[torch.Tensor]
     vectors: list[torch.Tensor]
     formats: list[int]
-    numbers: list[float]  # of all layers: 1 / the root of D or another scale of q . k, then what norms add
+    norms: list[tuple[Any, Any]]  # the attention of its layer, and a norm
+    numbers: list[float]  # of these: 1 / the root of D or another scale of q . k, and what the norm adds
 
     @property
     def scale(self) -> float:
@@ -93,7 +94,9 @@ class BlockStep:
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
         if not self._able or not 0 < len(chunk) <= MOST_TOKENS or aside:
             return False
-        if self._model.changed() or (self._layers is not None and self._layers.numbers != _numbers_of(self._served)):
+        if self._model.changed() or (
+            self._layers is not None and self._layers.numbers != _numbers_of(self._layers.norms)
+        ):
             self._layers, self._tried = _layers_of(self._served), False
         return self._layers is not None and not self._model.listened_to() and not is_overridden()
 
@@ -176,7 +179,9 @@ def _layers_of(served: AttachedModel) -> _Layers | None:
         matrices += of_layer
         vectors += [none if (norm := _at(layer, name)) is None else norm.weight for name in _NORMS]
         vectors += [none if matrix.bias is None else matrix.bias for matrix in of_layer]
-    numbers = _numbers_of(served)
+    layers = model.model.layers
+    norms = [(layer.self_attn, norm) for layer in layers for name in _NORMS if (norm := _at(layer, name)) is not None]
+    numbers = _numbers_of(norms)
     if len(set(numbers[::2])) != 1 or len(set(numbers[1::2])) != 1:
         return None
     if served.head_dim % 16 != 0 or any(x.dtype != torch.float32 or not x.is_contiguous() for x in vectors):
@@ -188,18 +193,14 @@ def _layers_of(served: AttachedModel) -> _Layers | None:
         [matrix.weight for matrix in matrices],
         [vector.detach() for vector in vectors],
         [matrix.format for matrix in matrices],
+        norms,
         numbers,
     )
 
 
-def _numbers_of(served: AttachedModel) -> list[float]:
-    """Return numbers of the layers that no tensor has: of each norm its attention's scale, and what it adds."""
-    numbers: list[float] = []
-    for layer in served.model.model.layers:
-        norms = [norm for name in _NORMS if (norm := _at(layer, name)) is not None]
-        for norm in norms:
-            numbers += [layer.self_attn.scaling, norm.variance_epsilon]
-    return numbers
+def _numbers_of(norms: Sequence[tuple[Any, Any]]) -> list[float]:
+    """Return numbers that no tensor has: of each norm its attention's scale, and what it adds."""
+    return [number for attention, norm in norms for number in (attention.scaling, norm.variance_epsilon)]
 
 
 def _at(layer: Any, name: str) -> Any:
