@@ -83,6 +83,23 @@ std::vector<size_t> HeaviestFirst(std::span<const float> weights) {
   return tokens;
 }
 
+// Return the heads of a key head with each token that has a weight, in order: (head, token). The rows of a softmax are
+// summed in this order, so without a coarse level it stays the heads'. With a `rank` of the tokens it is theirs.
+std::vector<std::pair<size_t, size_t>> RowsOf(std::span<const float> weights, std::span<const int32_t> head_to_key,
+                                              int32_t key_head, const std::vector<size_t>* rank) {
+  std::vector<std::pair<size_t, size_t>> rows;
+  for (size_t head = 0; head < head_to_key.size(); ++head) {
+    if (head_to_key[head] != key_head) continue;
+    for (size_t token = 0; token < weights.size(); ++token) {
+      if (weights[token] != 0) rows.emplace_back(head, token);
+    }
+  }
+  if (rank != nullptr) {
+    std::ranges::stable_sort(rows, {}, [&](const auto& row) { return (*rank)[row.second]; });
+  }
+  return rows;
+}
+
 // Return how many of these tokens, the heaviest first, the coarse level asks by.
 size_t CoarseTokensOf(std::span<const float> weights, std::span<const size_t> tokens) {
   double all = 0;
@@ -234,38 +251,36 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
   std::vector<float> along_axes(static_cast<size_t>(CoarseKeys::DimsOf(head_dim_)));
   const std::vector<size_t> tokens = HeaviestFirst(weights);
   const size_t coarse_tokens = coarse == nullptr ? 0 : CoarseTokensOf(weights, tokens);
+  std::vector<size_t> rank(weights.size());
+  for (size_t at = 0; at < tokens.size(); ++at) rank[tokens[at]] = at;
   for (int32_t key_head = 0; key_head < static_cast<int32_t>(key_heads_.size()); ++key_head) {
     int32_t row = kBlockRows;
-    for (size_t at = 0; at < tokens.size(); ++at) {
-      const size_t token = tokens[at];
-      for (size_t head = 0; head < heads_.size(); ++head) {
-        if (head_to_key_[head] != key_head) continue;
-        if (row == kBlockRows) {
-          blocks.push_back({key_head, QueryRows(head_dim_), CoarseRows(CoarseKeys::DimsOf(head_dim_))});
-          row = 0;
-        }
-        RowBlock& block = blocks.back();
-        const float* const query = q.data() + (token * heads_.size() + head) * dim;
-        double square = 0;
-        for (size_t i = 0; i < dim; ++i) {
-          const double element = query[i] * scale;
-          square += element * element;
-          scaled[i] = static_cast<float>(element);
-        }
-        // By Cauchy and Schwarz no partial sum of a score is larger. Rounding to bf16 adds a 256th.
-        const double bound = std::sqrt(square) * keys_.longest(key_head) * 1.01;
-        if (bound > std::numeric_limits<float>::max() / 4) {
-          return InvalidArgumentError("q of question token " + std::to_string(token) +
-                                      " is so large that its scores overflow");
-        }
-        block.rows.Set(row, scaled);
-        if (at < coarse_tokens) {
-          coarse->Project(key_head, scaled, along_axes);
-          block.coarse_rows.Set(row, along_axes);
-        }
-        block.bounds[row] = bound;
-        block.weights[row++] = weights[token];
+    for (const auto& [head, token] : RowsOf(weights, head_to_key_, key_head, coarse == nullptr ? nullptr : &rank)) {
+      if (row == kBlockRows) {
+        blocks.push_back({key_head, QueryRows(head_dim_), CoarseRows(CoarseKeys::DimsOf(head_dim_))});
+        row = 0;
       }
+      RowBlock& block = blocks.back();
+      const float* const query = q.data() + (token * heads_.size() + head) * dim;
+      double square = 0;
+      for (size_t i = 0; i < dim; ++i) {
+        const double element = query[i] * scale;
+        square += element * element;
+        scaled[i] = static_cast<float>(element);
+      }
+      // By Cauchy and Schwarz no partial sum of a score is larger. Rounding to bf16 adds a 256th.
+      const double bound = std::sqrt(square) * keys_.longest(key_head) * 1.01;
+      if (bound > std::numeric_limits<float>::max() / 4) {
+        return InvalidArgumentError("q of question token " + std::to_string(token) +
+                                    " is so large that its scores overflow");
+      }
+      block.rows.Set(row, scaled);
+      if (rank[token] < coarse_tokens) {
+        coarse->Project(key_head, scaled, along_axes);
+        block.coarse_rows.Set(row, along_axes);
+      }
+      block.bounds[row] = bound;
+      block.weights[row++] = weights[token];
     }
   }
   return blocks;

@@ -89,12 +89,3 @@ def answers(core: Any) -> dict[str, Any]:
         "searches": {"+".join(names): found(core, names, asked) for names in kinds},
         "filtered": found(core, ["lexical"], {"token_ids": asked["token_ids"]}, tags=["a"], sources=["letters"]),
     }
-
-
-def to_rounding(found: Any) -> Any:
-    """Return answers with five digits of each score: sums may be in another order than when they were recorded."""
-    if isinstance(found, float):
-        return float(f"{found:.5g}")
-    if isinstance(found, dict):
-        return {name: to_rounding(value) for name, value in found.items()}
-    return [to_rounding(value) for value in found] if isinstance(found, list | tuple) else found
