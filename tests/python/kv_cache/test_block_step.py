@@ -26,6 +26,7 @@ from everlong.models.tokens import Tokens
 from everlong.models.trial import spread
 from support import SMALL, byte_tokenizer, random_text
 from support.gguf_files import HALVES, Q, write_gguf
+from support.models import SHAPE
 from support.settings import changed
 
 
@@ -49,17 +50,7 @@ def from_file(folder: pathlib.Path, format: Any, *, width: int = 256) -> Any:
 def rounded(kind: str) -> Any:
     """Return a tiny model with biases, or with norms of its heads, whose matrices were rounded to blocks."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "vocab_size": 300,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 4096,
-    }
-    config = (Qwen2Config if kind == "qwen2" else Qwen3Config)(**sizes)
+    config = (Qwen2Config if kind == "qwen2" else Qwen3Config)(**SHAPE)
     model: Any = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
