@@ -100,14 +100,18 @@ class BlockStep:
             self._layers, self._tried = _layers_of(self._served), False
         return self._layers is not None and not self._model.listened_to() and not is_overridden()
 
-    def tried(self, by_itself: Callable[[], torch.Tensor], by_the_model: Callable[[], torch.Tensor]) -> bool:
-        """Return whether the model's logits are those of its own forward. Both are computed where nobody knows yet."""
+    def tried(self, part: StepTokens, by_the_model: Callable[[], torch.Tensor]) -> bool:
+        """Return whether the logits of tokens are those of the model's own forward.
+
+        Where nobody knows yet of this model, both are computed.
+        """
         if self._tried:
             return True
         mark = self._model.mark()
         if _agreed.get(self._served.model) != mark:
             expected = by_the_model()
-            error = float(torch.linalg.vector_norm(by_itself() - expected) / spread(expected))
+            found = self.compute_batch([self], [part])[0][0]
+            error = float(torch.linalg.vector_norm(found - expected) / spread(expected))
             if not error <= _TOLERANCE:
                 _LOGGER.info("tokens are computed module by module: in one call logits are off by %.3g", error)
                 self._layers = None
@@ -123,11 +127,10 @@ class BlockStep:
 
         None: the caller computes them, by_the_model.
         """
-
-        def by_itself() -> torch.Tensor:
-            return self.compute_batch([self], [StepTokens(chunk, position, keep_all)])[0][0]
-
-        return by_itself() if self.takes(chunk) and self.tried(by_itself, by_the_model) else None
+        part = StepTokens(chunk, position, keep_all)
+        if not self.takes(chunk) or not self.tried(part, by_the_model):
+            return None
+        return self.compute_batch([self], [part])[0][0]
 
     @staticmethod
     def compute_batch(steps: Sequence[BlockStep], parts: Sequence[StepTokens]) -> list[tuple[torch.Tensor, slice]]:

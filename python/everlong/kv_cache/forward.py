@@ -184,17 +184,12 @@ class _PendingForward:
         fits = len(pending) == len(streams) and sum(len(one.chunk) for one in pending) <= MOST_TOKENS
         if not fits or not all(step.takes(one.chunk) for step, one in zip(steps, pending, strict=True)):
             return None
-        if not self.computing.blocks.tried(*self._both_ways()):
-            return None
-        return BlockStep.compute_batch(steps, [StepTokens(one.chunk, one.first, one.keep_all) for one in pending])
+        parts = [StepTokens(one.chunk, one.first, one.keep_all) for one in pending]
 
-    def _both_ways(self) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
-        own = StepTokens(self.chunk, self.first, self.keep_all)
-        computing = self.computing
-        return (
-            lambda: BlockStep.compute_batch([computing.blocks], [own])[0][0],
-            lambda: computing._by_modules(self.chunk, self.first, keep_all=self.keep_all),
-        )
+        def by_the_model() -> torch.Tensor:
+            return self.computing._by_modules(self.chunk, self.first, keep_all=self.keep_all)
+
+        return BlockStep.compute_batch(steps, parts) if steps[0].tried(parts[0], by_the_model) else None
 
     def remember(self) -> Callable[[], None]:
         own = self.computing._cache.own  # what is written to slots lies behind the newest one
