@@ -61,6 +61,7 @@ def forget(
     """Forget what the options choose: a source, a tag, a time, a role. No model is loaded.
 
     It shows first what it takes, and asks. What is forgotten is found by nothing from then on, and is not brought back.
+    What was asked and answered about it stays: --role asked --role said forgets conversations.
     """
     from everlong.memory import Memory
     from everlong.memory.sources import sources_of
